@@ -153,14 +153,11 @@ AttributeJudge::AttributeJudge(const ImageEvidence& evidence)
 
 void AttributeJudge::hear_until(std::size_t operation) {
   for (; heard_ <= operation; ++heard_) {
-    for (const RequestPart& part : parts_of(session_->operations[heard_])) {
-      if (!part.ok || !may_name_keys(part.request)) continue;
-      for (const ExpectedAttribute& a : expected_attributes(part.request)) {
-        if (!a.text) continue;
-        auto& values = given_[a.key];
-        values.insert(*a.text);
-        values.insert(a.text->substr(0, cut_size(*a.text, taken_.value_bytes)));
-      }
+    for (const ExpectedAttribute& a : accepted_attributes(session_->operations[heard_])) {
+      if (!a.text) continue;
+      auto& values = given_[a.key];
+      values.insert(*a.text);
+      values.insert(a.text->substr(0, cut_size(*a.text, taken_.value_bytes)));
     }
   }
 }
@@ -264,12 +261,13 @@ bool AttributeJudge::may_be_missing(const DrivenSample& sample, const ExpectedCo
   const std::size_t entry_bytes = abi::kEntryHeadBytes + text.size();
   bytes = std::max(bytes, r.head.attrs_data_size + entry_bytes);
   if (abi::kRecordHeadBytes + bytes > taken_.record_bytes) return true;
-  return new_keys.contains(key) && names_besides(r, new_keys) + new_keys.size() > taken_.key_count;
+  return new_keys.contains(key) &&
+         count_of_other_names(r, new_keys) + new_keys.size() > taken_.key_count;
 }
 
-// That have an index, or were given and may have one.
-std::size_t AttributeJudge::names_besides(const Record& r,
-                                          const std::set<std::string_view>& names) const {
+// How many other names have an index, or were given and may have one.
+std::size_t AttributeJudge::count_of_other_names(const Record& r,
+                                                 const std::set<std::string_view>& names) const {
   std::size_t out = r.key_map == nullptr ? 0 : r.key_map->element_count;
   for (const auto& [key, values] : given_) {
     if (!names.contains(key) && !is_in_map(r, key, abi::kMaxKeys)) ++out;

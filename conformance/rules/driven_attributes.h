@@ -63,7 +63,8 @@ class AttributeJudge {
                                          const std::string& key);
   bool may_be_missing(const DrivenSample& sample, const ExpectedContext& context,
                       std::string_view key, std::string_view text) const;
-  std::size_t names_besides(const Record& record, const std::set<std::string_view>& names) const;
+  std::size_t count_of_other_names(const Record& record,
+                                   const std::set<std::string_view>& names) const;
   bool is_cut_by_record(const Record& record, const abi::AttributeEntry& entry,
                         std::string_view text) const;
   std::optional<AttributeFault> left_over(const DrivenSample& sample) const;

@@ -69,7 +69,7 @@ Slot slot_at(const ImageEvidence& image, const ImageView& view, std::int32_t tid
 // was observed after it.
 std::size_t operation_of(const ImageEvidence& image, std::uint64_t order);
 
-// The requests that an operation consists of, which is several with `parallel`.
+// The requests of an operation: one, or those of a `parallel`.
 struct RequestPart {
   nlohmann::json request;
   nlohmann::json reply;  // null: none came
@@ -77,7 +77,7 @@ struct RequestPart {
 };
 std::vector<RequestPart> parts_of(const DrivenOperation& operation);
 
-// The list that is this member; empty where it is none.
+// A member that is a list; empty if it is missing or not a list.
 std::vector<nlohmann::json> list_member(const nlohmann::json& object, const char* name);
 // A member that is text; empty: there is none.
 std::string text_member(const nlohmann::json& object, const char* name);

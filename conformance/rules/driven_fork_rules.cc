@@ -30,7 +30,7 @@ struct Child {
   bool publishes() const {
     return (is("publish") || is("update") || is("drop")) && asked.contains("resource");
   }
-  // In what it published, or in an update of it.
+  // Whether what it publishes, or its update, has this key.
   bool is_given(std::string_view key) const {
     const auto is_in = [&](const Json& request) {
       return find_key(resource_of(request), key) != nullptr ||
@@ -67,13 +67,7 @@ void add_children(const Json& request, const Json& reply, std::vector<Child>& ou
 
 std::vector<Child> children_of(const DrivenOperation& d) {
   std::vector<Child> out;
-  add_children(d.request, d.reply, out);
-  if (d.op != "parallel") return out;
-  const auto requests = list_member(d.request, "requests");
-  const auto results = list_member(d.reply, "results");
-  for (std::size_t i = 0; i < requests.size() && i < results.size(); ++i) {
-    add_children(requests[i], results[i], out);
-  }
+  for (const RequestPart& part : parts_of(d)) add_children(part.request, part.reply, out);
   return out;
 }
 

@@ -191,8 +191,9 @@ std::optional<Finding> lost_attribute(const ImageEvidence& e,
 // ---- what becomes of it
 
 // For one parallel request: an update of the Resource while threads gave names.
-std::optional<Finding> lost_beside_an_update(const ImageEvidence& e, std::size_t operation,
-                                             std::size_t& judged) {
+std::optional<Finding> lost_beside_an_update(const ImageEvidence& e,
+                                             const std::vector<DrivenSample>& samples,
+                                             std::size_t operation, std::size_t& judged) {
   const DrivenOperation& d = e.session->operations[operation];
   const auto parts = parts_of(d);
   const auto is_update = [](const RequestPart& part) {
@@ -221,7 +222,6 @@ std::optional<Finding> lost_beside_an_update(const ImageEvidence& e, std::size_t
                     conformance::quoted((*before)[k]), k),
         "reference data lost in an update"));
   }
-  const auto samples = driven_samples(e);
   // tctx.keymap.append-updates-context reports a writer that publishes no new name at all.
   const bool publishes_names = std::ranges::none_of(samples, [&](const DrivenSample& sample) {
     if (sample.operation >= operation || sample.driven->op == "parallel") return false;
@@ -247,14 +247,15 @@ bool shows_attributes(const DrivenSample& sample) {
 
 // A publication replaced another that had reference data, and has none although a context with
 // attributes was attached after it. Contexts from before may be left as they are.
-std::optional<Finding> lost_in_a_publication(const ImageEvidence& e, std::size_t operation,
-                                             std::size_t& judged) {
+std::optional<Finding> lost_in_a_publication(const ImageEvidence& e,
+                                             const std::vector<DrivenSample>& samples,
+                                             std::size_t operation, std::size_t& judged) {
   const auto& operations = e.session->operations;
   const DrivenOperation& d = operations[operation];
   const Context* before = context_after(e, operations[operation - 1]);
   if (!d.ok || d.op != "process.publish" || before == nullptr) return std::nullopt;
   if (threadlocal_entry(*before, abi::kSchemaVersionKey) == nullptr) return std::nullopt;
-  for (const auto& sample : driven_samples(e)) {
+  for (const auto& sample : samples) {
     if (sample.operation <= operation) continue;
     if (sample.driven->op == "hello" || sample.driven->op.starts_with("process.")) break;
     if (!shows_attributes(sample) || sample.context()->attached_by <= operation) continue;
@@ -275,11 +276,12 @@ std::optional<Finding> lost_in_a_publication(const ImageEvidence& e, std::size_t
 
 Finding survives_other_updates(const ImageEvidence& e) {
   const auto& operations = e.session->operations;
+  const auto samples = driven_samples(e);
   std::size_t judged = 0;
   for (std::size_t i = 1; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
-    if (auto f = lost_beside_an_update(e, i, judged)) return *std::move(f);
-    if (auto f = lost_in_a_publication(e, i, judged)) return *std::move(f);
+    if (auto f = lost_beside_an_update(e, samples, i, judged)) return *std::move(f);
+    if (auto f = lost_in_a_publication(e, samples, i, judged)) return *std::move(f);
     if (!d.ok || d.op != "process.update") continue;
     const Context* before = context_after(e, operations[i - 1]);
     const Context* after = context_after(e, d);

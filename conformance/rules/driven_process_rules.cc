@@ -67,8 +67,9 @@ bool shows_later(const SessionEvidence& session, std::size_t index) {
   }
   const auto until = next == operations.end() ? UINT64_MAX : next->operation->sent_ns;
   return std::ranges::any_of(e->image->stores, [&](const Store& s) {
+    if (s.order <= view->order || s.at_ns >= until) return false;
     const auto h = header_stored(*e->image, s);
-    return h && s.order > view->order && s.at_ns < until && h->after.monotonic_published_at_ns != 0;
+    return h && h->after.monotonic_published_at_ns != 0;
   });
 }
 
@@ -95,18 +96,6 @@ std::optional<std::vector<Attribute>> update_next_to_threads(const DrivenOperati
     } else if (!says(request, "op", "thread.attach") && !says(request, "op", "thread.append")) {
       return std::nullopt;
     }
-  }
-  return out;
-}
-
-// What the SDK took of each update in a parallel request; none where it has other requests, too.
-std::vector<std::vector<Attribute>> parallel_updates(const DrivenOperation& d) {
-  std::vector<std::vector<Attribute>> out;
-  if (d.op != "parallel" || !d.ok) return out;
-  for (const auto& [request, reply, ok] : parts_of(d)) {
-    if (says(request, "op", "process.fork")) continue;
-    if (!says(request, "op", "process.update") || !request.contains("resource")) return {};
-    out.push_back(taken_of(resource_of(request), reply));
   }
   return out;
 }
@@ -188,7 +177,7 @@ std::optional<Finding> still_there(const DrivenOperation& d, const Published& wa
 std::optional<Finding> none_of_parallel(const DrivenOperation& d, const ExpectedResource& given,
                                         const Published& was, const Published& now,
                                         std::size_t& updates) {
-  const auto resources = parallel_updates(d);
+  const auto resources = resources_at_once(d, "process.update");
   if (resources.empty() || !all_answered(d)) return std::nullopt;
   if (was.contexts != 1 || now.contexts != 1 || was.image != now.image || now.payload == nullptr) {
     return std::nullopt;
@@ -262,7 +251,7 @@ Finding update_visible(const ImageEvidence& e) {
       begun = false;
       at_once = nullptr;
     }
-    if (!begun && !parallel_publications(d).empty()) at_once = &d;
+    if (!begun && !publications_at_once(d).empty()) at_once = &d;
     second = second || d.op == "sdk.load";
     const bool had_begun = std::exchange(begun, begun || before.context != nullptr);
     if (auto beside = update_next_to_threads(d); beside && was.context != nullptr) {
@@ -663,7 +652,7 @@ Finding one_writer_at_a_time(const ImageEvidence& e) {
   std::size_t seen = 0;
   for (std::size_t i = 1; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
-    const auto expected = parallel_updates(d);
+    const auto expected = resources_at_once(d, "process.update");
     const ImageView* before = operations[i - 1].view;
     if (expected.size() < 2 || d.view == nullptr || before == nullptr) continue;
     const Published now = published_at(*e.session, d);

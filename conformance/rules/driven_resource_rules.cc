@@ -150,7 +150,7 @@ Finding extra_keys_in_attributes(const ImageEvidence& e) {
 // First publications at once, all accepted: what shows is from them. Two that are mixed are for
 // pctx.publish.singleton.
 std::optional<Finding> none_of_publications(const DrivenOperation& d, const Published& now) {
-  const auto lists = parallel_publications(d);
+  const auto lists = publications_at_once(d);
   if (lists.empty() || now.payload == nullptr || now.contexts != 1 || is_mixture(lists, now)) {
     return std::nullopt;
   }

@@ -361,15 +361,11 @@ class GivenAttributes {
  public:
   explicit GivenAttributes(const SessionEvidence& session) : session_(&session) {}
 
-  // Name and value of an entry that a context had; nothing: there is none. For samples in their
-  // order.
+  // Name and value of an entry that some context had, if there is one. For samples in their order.
   std::optional<std::pair<std::string, std::string>> find(const DrivenSample& sample) {
     for (; heard_ <= sample.operation; ++heard_) {
-      for (const RequestPart& part : parts_of(session_->operations[heard_])) {
-        if (!part.ok || !may_name_keys(part.request)) continue;
-        for (auto& a : expected_attributes(part.request)) {
-          if (a.text) given_.emplace(std::move(a.key), std::move(*a.text));
-        }
+      for (auto& a : accepted_attributes(session_->operations[heard_])) {
+        if (a.text) given_.emplace(std::move(a.key), std::move(*a.text));
       }
     }
     for (auto& pair : attributes_of(*sample.slot.record)) {

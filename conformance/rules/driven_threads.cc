@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <span>
 #include <utility>
 
@@ -213,6 +214,15 @@ std::vector<ExpectedAttribute> expected_attributes(const Json& request) {
         a.value["stringValue"].is_string()) {
       a.text = a.value["stringValue"].get<std::string>();
     }
+  }
+  return out;
+}
+
+std::vector<ExpectedAttribute> accepted_attributes(const DrivenOperation& d) {
+  std::vector<ExpectedAttribute> out;
+  for (const RequestPart& part : parts_of(d)) {
+    if (!part.ok || !may_name_keys(part.request)) continue;
+    std::ranges::move(expected_attributes(part.request), std::back_inserter(out));
   }
   return out;
 }

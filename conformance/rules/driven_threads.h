@@ -24,6 +24,8 @@ struct ExpectedAttribute {
 std::vector<ExpectedAttribute> expected_attributes(const nlohmann::json& request);
 
 bool may_name_keys(const nlohmann::json& request);  // attributes of a thread
+// The attributes that the threads were given by this operation, as far as it was accepted.
+std::vector<ExpectedAttribute> accepted_attributes(const DrivenOperation& operation);
 // Several of these requests and no others, all answered with ok.
 bool gives_names_at_once(const DrivenOperation& operation);
 

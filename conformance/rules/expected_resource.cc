@@ -190,15 +190,23 @@ const Attribute* first_missing(const ExpectedResource& expected, const Published
   return nullptr;
 }
 
-std::vector<std::vector<Attribute>> parallel_publications(const DrivenOperation& d) {
+std::vector<std::vector<Attribute>> resources_at_once(const DrivenOperation& d,
+                                                      std::string_view op) {
   std::vector<std::vector<Attribute>> out;
   if (d.op != "parallel" || !d.ok) return out;
   for (const auto& [request, reply, ok] : parts_of(d)) {
     if (says(request, "op", "process.fork")) continue;
-    if (!ok || !says(request, "op", "process.publish")) return {};
+    if (!says(request, "op", op) || !request.contains("resource")) return {};
     out.push_back(taken_of(resource_of(request), reply));
   }
   return out;
+}
+
+std::vector<std::vector<Attribute>> publications_at_once(const DrivenOperation& d) {
+  const bool accepted = std::ranges::all_of(parts_of(d), [](const RequestPart& part) {
+    return part.ok || says(part.request, "op", "process.fork");
+  });
+  return accepted ? resources_at_once(d, "process.publish") : std::vector<std::vector<Attribute>>();
 }
 
 bool is_mixture(const std::vector<std::vector<Attribute>>& lists, const Published& now) {

@@ -91,9 +91,12 @@ class ShownBefore {
 const Attribute* first_missing(const ExpectedResource& expected, const Published& published,
                                bool every = false, const ShownBefore* shown = nullptr);
 
-// What the SDK took of each publication in a parallel request, all of them accepted; none where it
-// has other requests, too.
-std::vector<std::vector<Attribute>> parallel_publications(const DrivenOperation& d);
+// What the SDK took of each request with this `op` in a parallel one; empty if that has requests
+// other than these and forks.
+std::vector<std::vector<Attribute>> resources_at_once(const DrivenOperation& d,
+                                                      std::string_view op);
+// Of publications; empty unless all of them were accepted.
+std::vector<std::vector<Attribute>> publications_at_once(const DrivenOperation& d);
 // Every attribute of the first list has a value that one of the lists gives.
 bool is_mixture(const std::vector<std::vector<Attribute>>& lists, const Published& published);
 

@@ -275,7 +275,7 @@ Driven publish_in_parallel(Testee& t) {
   }
   CTX_RETURN_IF_ERROR(at_once_with_forks(t, std::move(requests)));
   CTX_RETURN_IF_ERROR(t.wait_for_context(kIdle));
-  // Whether there is something to publish, if nothing is there now.
+  // Shows that the SDK has something to publish, even if nothing was there so far.
   return offer_publication(t, named("ctxconf-after-the-first"));
 }
 
@@ -536,7 +536,7 @@ Driven update_in_parallel(Testee& t) {
 
 // ---- other processes
 
-// Asks for an update with this name while the child lives, if there is one.
+// If there is a name `meanwhile`, updates to it while the child lives.
 Driven fork_and_reap(Testee& t, const Json& child, const std::string& meanwhile = "") {
   auto reply = t.request("process.fork", {{"child", child}});
   if (!reply) return std::unexpected(reply.error());

@@ -249,7 +249,7 @@ Driven changes(Testee& t) {
   CTX_RETURN_IF_ERROR(detach(t, "main"));
   Json given = {text_attribute("http_route", "/pay"), text_attribute("user_tier", "free"),
                 text_attribute("db_table", "bills")};
-  // Not in the order of the key map, which is that of the requests before. Who takes few keys may
+  // The key map has another order, that of the earlier requests. An SDK that takes few keys may
   // count only those.
   const Json attaches = t.capabilities().value("thread.attach", Json::object());
   if (!attaches.contains("keys")) std::ranges::rotate(given, given.end() - 1);
@@ -361,7 +361,7 @@ Driven move(Testee& t) {
       t.request("thread.attach", context("main", "moving", 0xa01,
                                          Json::array({text_attribute("http_route", "/moving"),
                                                       text_attribute("user_tier", "gold")}))));
-  // Below the one that moves.
+  // It stays under the context that moves.
   CTX_RETURN_IF_ERROR(t.request("thread.attach", context("target", "of-the-target", 0xa04)));
   const auto moved =
       t.offer("thread.move", {{"from", "main"}, {"to", "target"}, {"ctx", "moving"}});

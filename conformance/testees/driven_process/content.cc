@@ -298,22 +298,22 @@ void leave_out(json& resource, bool (*is_left_out)(const json& value)) {
   resource = std::move(kept);
 }
 
-bool is_no_text(const json& value) { return !value.contains("stringValue"); }
+bool is_not_text(const json& value) { return !value.contains("stringValue"); }
 
 bool is_long(const json& value) {
   constexpr std::size_t kLong = 127;
-  return !is_no_text(value) && value["stringValue"].get_ref<const std::string&>().size() > kLong;
+  return !is_not_text(value) && value["stringValue"].get_ref<const std::string&>().size() > kLong;
 }
 
 void change_update(json& resource, json before) {
-  if (is_bad("pctx.update.visible:kinds-lost")) leave_out(resource, is_no_text);
+  if (is_bad("pctx.update.visible:kinds-lost")) leave_out(resource, is_not_text);
   if (is_bad("pctx.update.visible:long-lost")) leave_out(resource, is_long);
   for (json& a : resource) {
     json& value = a["value"];
     if (value.contains("intValue") && is_bad("pctx.update.visible:integer-as-text")) {
       make_text(value);
     }
-    if (is_no_text(value) && is_bad("pctx.update.visible:kinds-as-text")) {
+    if (is_not_text(value) && is_bad("pctx.update.visible:kinds-as-text")) {
       value = {{"stringValue", value.dump()}};
     }
   }

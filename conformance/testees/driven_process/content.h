@@ -27,7 +27,7 @@ std::string encode(Content content);
 // Returns `content` with what a request changes.
 Content given(Content content, const json& request);
 void leave_out(json& resource, bool (*is_left_out)(const json& value));
-bool is_no_text(const json& value);
+bool is_not_text(const json& value);
 // What an update, and nothing else, makes of a Resource that replaces `before`.
 void change_update(json& resource, json before);
 // Adds those of `others` whose keys are not in `resource`.

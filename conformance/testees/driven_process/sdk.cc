@@ -121,9 +121,7 @@ Reply Sdk::publish(const json& request) {
   if (dropped_ && is_bad("pctx.payload.extra-keys-in-attributes:after-drop")) {
     content_.attributes = json::array();
   }
-  if (is_bad("pctx.update.visible:kinds-as-text")) {
-    leave_out(content_.resource, is_no_text);
-  }
+  if (is_bad("pctx.update.visible:kinds-as-text")) leave_out(content_.resource, is_not_text);
   if (first_.resource.empty()) first_ = content_;
   const bool moves = is_bad("pctx.update.visible:second-publish-field-2") && context_.exists();
   if (is_good("background")) {
@@ -307,14 +305,13 @@ bool Sdk::at_once(const json& requests) {
     return std::ranges::all_of(requests, [&](const json& r) { return r.at("op") == op; });
   };
   const bool updates = all("process.update");
-  if (all("process.publish") && is_bad("pctx.update.visible:first-at-once")) return true;
-  if (all("process.publish") && is_bad("pctx.payload.resource-matches-sdk:first-at-once")) {
+  const bool publishes = all("process.publish");
+  if (publishes && is_bad("pctx.update.visible:first-at-once")) return true;
+  if (publishes && is_bad("pctx.payload.resource-matches-sdk:first-at-once")) {
     content_ = given({}, requests[0]);
     content_.resource[0] = text("service.name", "unknown_service");
     (void)context_.publish(encode(content_));
-    return true;
-  }
-  if (all("process.publish") && is_bad("pctx.publish.singleton")) {
+  } else if (publishes && is_bad("pctx.publish.singleton")) {
     content_ = given({}, requests[0]);
     (void)context_.publish(encode(content_));
     (void)second_.publish(encode(given({}, requests[1])));

@@ -23,7 +23,7 @@ constexpr Choice kBadRecord[] = {
     {"tctx.record.span-id", "reverses span ids"},
     {"tctx.record.ids-zero-when-none", "keeps the ids of the last record where there is no trace"},
     {"tctx.record.ids-zero-when-none:own",
-     "makes ids where there is no trace, and does not say so"},
+     "makes ids for a context without a trace, and its reply does not name them"},
     {"tctx.record.trace-flags", "stores no flags"},
     {"tctx.record.trace-flags:random", "clears the random flag"},
     {"tctx.record.trace-flags:higher", "clears the highest flag"},
