@@ -149,13 +149,21 @@ bool reads_as_another(const Json& value, const std::string& text) {
 }
 
 AttributeJudge::AttributeJudge(const ImageEvidence& evidence)
-    : session_(evidence.session.get()), taken_(taken_context(*evidence.session)) {}
+    : evidence_(&evidence),
+      session_(evidence.session.get()),
+      taken_(taken_context(*evidence.session)) {}
 
 void AttributeJudge::hear_until(std::size_t operation) {
   for (; heard_ <= operation; ++heard_) {
-    for (const ExpectedAttribute& a : accepted_attributes(session_->operations[heard_])) {
+    const DrivenOperation& d = session_->operations[heard_];
+    if (const auto names = key_map_at(*evidence_, d); names && names->size() != names_) {
+      names_ = names->size();
+      named_by_ = heard_;
+    }
+    for (const ExpectedAttribute& a : accepted_attributes(d)) {
       if (!a.text) continue;
-      auto& values = given_[a.key];
+      given_[a.key].last = heard_;
+      auto& values = given_[a.key].values;
       values.insert(*a.text);
       values.insert(a.text->substr(0, cut_size(*a.text, taken_.value_bytes)));
     }
@@ -265,12 +273,14 @@ bool AttributeJudge::may_be_missing(const DrivenSample& sample, const ExpectedCo
          count_of_other_names(r, new_keys) + new_keys.size() > taken_.key_count;
 }
 
-// How many other names have an index, or were given and may have one.
+// How many other names have an index, or were given since the last one got its own, and may have
+// one that is not published yet.
 std::size_t AttributeJudge::count_of_other_names(const Record& r,
                                                  const std::set<std::string_view>& names) const {
   std::size_t out = r.key_map == nullptr ? 0 : r.key_map->element_count;
-  for (const auto& [key, values] : given_) {
-    if (!names.contains(key) && !is_in_map(r, key, abi::kMaxKeys)) ++out;
+  for (const auto& [key, given] : given_) {
+    const bool is_new = given.last > named_by_ && !names.contains(key);
+    if (is_new && !is_in_map(r, key, abi::kMaxKeys)) ++out;
   }
   return out;
 }
@@ -302,7 +312,7 @@ std::optional<AttributeFault> AttributeJudge::left_over(const DrivenSample& samp
     if (name == nullptr || sample.context()->gives(*name) || may_be_of_outer(sample, *name))
       continue;
     const auto values = given_.find(*name);
-    if (values == given_.end() || !values->second.contains(text_of(*entry))) continue;
+    if (values == given_.end() || !values->second.values.contains(text_of(*entry))) continue;
     return AttributeFault{
         fmt::format("{} is {}, which was given to another context, or removed from this one",
                     conformance::quoted(*name), shown_value(text_of(*entry))),

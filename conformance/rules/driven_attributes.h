@@ -70,10 +70,18 @@ class AttributeJudge {
   std::optional<AttributeFault> left_over(const DrivenSample& sample) const;
   bool may_be_of_outer(const DrivenSample& sample, const std::string& key) const;
 
+  struct GivenName {
+    std::set<std::string> values;
+    std::size_t last = 0;  // operation
+  };
+
+  const ImageEvidence* evidence_;
   const SessionEvidence* session_;
   TakenContext taken_;
-  std::size_t heard_ = 0;                                            // operations
-  std::map<std::string, std::set<std::string>, std::less<>> given_;  // values by key, until then
+  std::size_t heard_ = 0;                                // operations
+  std::map<std::string, GivenName, std::less<>> given_;  // until then
+  std::size_t names_ = 0;                                // in the key map
+  std::size_t named_by_ = 0;  // the operation that added the last of them
   std::size_t compared_ = 0;
   bool lacked_names_ = false;
 };

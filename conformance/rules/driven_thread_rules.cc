@@ -9,6 +9,7 @@
 #include <span>
 
 #include "conformance/payload/payload_walk.h"
+#include "conformance/rules/churned_contexts.h"
 #include "conformance/rules/driven_attributes.h"
 #include "conformance/rules/driven_threads.h"
 #include "conformance/rules/slot_step_rules.h"
@@ -213,6 +214,8 @@ Finding matches_context(const ImageEvidence& e) {
     if (c->has_ids()) judged.insert(c);
     if (auto fault = attributes.fault_of(sample)) return against(sample, std::move(*fault));
   }
+  ChurnedContexts churned = churned_contexts(e);
+  if (churned.fault) return *std::move(churned.fault);
   if (judged.empty()) {
     return unobservable("no thread showed a record with ids that were attached to it",
                         "an adapter that declares thread.attach");
@@ -221,8 +224,8 @@ Finding matches_context(const ImageEvidence& e) {
     return unobservable("there was no key map to compare attributes with",
                         "an adapter whose process context has a key map");
   }
-  return passed(fmt::format("{} contexts and {} attributes, each as it was attached", judged.size(),
-                            attributes.compared()));
+  return passed(fmt::format("{} contexts and {} attributes, each as it was attached",
+                            judged.size() + churned.judged, attributes.compared()));
 }
 
 Finding fixed_record_pointer(const ImageEvidence& e) {

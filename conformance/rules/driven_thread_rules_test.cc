@@ -178,6 +178,21 @@ class World {
     image(kMain).exits.push_back(std::move(s));
     operate(on("thread.exit", thread), {}, {{"ok", true}, {"tid", tid}});
   }
+  // The same during thread.churn.
+  void end_in_churn(const std::optional<Rec>& left, const Threads& threads) {
+    constexpr std::int32_t kEnding = 77;
+    ThreadSample s;
+    if (left) {
+      s = add_sample(image(kMain), kEnding, *left);
+      image(kMain).threads.pop_back();
+    }
+    s.tid = kEnding;
+    s.first_seen_ns = now_ + 1;
+    image(kMain).exits.push_back(std::move(s));
+    const std::uint64_t sent = now_;
+    operate({{"op", "thread.churn"}, {"threads", 1}, {"iterations", 20}}, threads);
+    session_.operations.back().sent_ns = sent;
+  }
 
   // The header is watched from here on, and was found so.
   void watch(const abi::ProcessHeader& found) {
@@ -578,6 +593,76 @@ TEST(MatchesContext, ANameIsMissingOnlyWhereTheKeyMapIsFull) {
   EXPECT_EQ(run(230, 27), Outcome::kPass);
   EXPECT_EQ(run(256, 1), Outcome::kPass);
   EXPECT_EQ(run(230, 1, R"({"keys":230})"), Outcome::kPass);
+}
+
+// Of names without an index only those that came since the last one may have one.
+TEST(MatchesContext, ANameThatWasLeftOutEarlierTakesNoRoom) {
+  const auto run = [](bool a_name_follows, bool more_are_left_out) {
+    World w;
+    w.hello(R"({"id":1,"ok":true,"caps":{"thread.attach":{}}})");
+    Names names;
+    for (std::size_t i = 0; i < 254; ++i) names.push_back(fmt::format("n{}", i));
+    w.context(Ctx{names});
+    const auto attach = [&](const char* ctx, const Json& attributes) {
+      w.operate(expected("main", ctx, kTrace, kSpan, attributes), {{kMain, Rec{}}});
+    };
+    attach("A", Json::array({text("left", "v"), text("out", "v"), text("of-it", "v")}));
+    if (a_name_follows) {
+      names.emplace_back("n254");
+      Ctx later{names};
+      later.timestamp = 2000;
+      w.context(later);
+    }
+    attach("B", Json::array());
+    if (more_are_left_out) attach("C", Json::array({text("more", "v"), text("names", "v")}));
+    attach("D", Json::array({text("name", "v")}));
+    return w.outcome("tctx.attach.matches-context");
+  };
+  EXPECT_EQ(run(false, false), Outcome::kFail);
+  EXPECT_EQ(run(true, false), Outcome::kFail);
+  EXPECT_EQ(run(true, true), Outcome::kPass);
+}
+
+TEST(MatchesContext, AThreadOfManyContextsEndsWithOneOfThem) {
+  const std::string churn_key = "ctxconf.churn";
+  const std::string other_trace(32, 'e');
+  const std::string other_span(16, 'f');
+  const std::string trace = std::string(16, 'a') + kSpan;
+  const std::string many = std::string(kSpan) + kSpan + kSpan + kSpan;
+  using Entries = std::vector<std::pair<int, std::string>>;
+  const auto rec = [](const std::string& of_trace, Entries entries, const std::string& span = kSpan,
+                      int valid = 1) {
+    Rec out;
+    out.trace = of_trace;
+    out.span = span;
+    out.entries = std::move(entries);
+    out.valid = valid;
+    return out;
+  };
+  const auto run = [&](const std::optional<Rec>& left, const Json& reply = {{"ok", true}}) {
+    World w;
+    w.hello(R"({"id":1,"ok":true,"caps":{"thread.attach":{},"thread.churn":{}}})");
+    w.context(Ctx{Names{churn_key}});
+    const Rec on_main = rec(other_trace, {}, other_span);
+    w.operate(expected("main", "A", other_trace, other_span), {{kMain, on_main}}, reply);
+    w.end_in_churn(left, {{kMain, on_main}});
+    return w.outcome("tctx.attach.matches-context");
+  };
+  EXPECT_EQ(run({}), Outcome::kPass);
+  EXPECT_EQ(run(rec(trace, {{0, kSpan}})), Outcome::kPass);
+  EXPECT_EQ(run(rec(trace, {{0, many}})), Outcome::kPass);
+  EXPECT_EQ(run(rec(trace, {{0, many.substr(0, 1)}})), Outcome::kPass);
+  EXPECT_EQ(run(rec(trace, {{0, many + "b"}})), Outcome::kFail);
+  EXPECT_EQ(run(rec(trace, {{0, other_span}})), Outcome::kFail);
+  EXPECT_EQ(run(rec(trace, {{0, ""}})), Outcome::kFail);
+  EXPECT_EQ(run(rec(trace, {})), Outcome::kFail);
+  EXPECT_EQ(run(rec(kTrace, {{0, kSpan}})), Outcome::kFail);
+  EXPECT_EQ(run(rec(kTrace, {{0, kSpan}}, kSpan, 0)), Outcome::kPass);
+  EXPECT_EQ(run(rec(other_trace, {}, other_span)), Outcome::kPass) << "handed on";
+  EXPECT_EQ(run(rec(kTrace, {{0, kSpan}}),
+                {{"ok", true}, {"trace_id", other_trace}, {"span_id", other_span}}),
+            Outcome::kPass)
+      << "ids of its own";
 }
 
 TEST(MatchesContext, LongValuesAreCutAtTheLimitOfTheFormat) {

@@ -639,7 +639,7 @@ const Group kThreadGroups[] = {
                 {"churn",
                  {"thread", "thread.attach", "thread.churn"},
                  {},
-                 {"tctx.exit.no-dangling", "tctx.attach.visible"},
+                 {"tctx.exit.no-dangling", "tctx.attach.visible", "tctx.attach.matches-context"},
                  churn}},
      .overwrites_freed = true},
     {"key-map",

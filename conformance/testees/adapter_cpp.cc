@@ -335,10 +335,13 @@ class Threads {
     gate();
     std::vector<std::thread> threads;
     threads.reserve(count);
+    std::vector<Records> records(count);  // each stays while its thread may point to it
     std::optional<Refusal> refusal;
     try {
       for (std::size_t i = 0; i < count; ++i) {
-        threads.emplace_back([=] { churn_one(key, seed + i * 0x9e3779b97f4a7c15, iterations); });
+        threads.emplace_back([=, &own = records[i]] {
+          churn_one(own, key, seed + i * 0x9e3779b97f4a7c15, iterations);
+        });
       }
     } catch (const std::system_error& e) {
       refusal = {"failed", "thread " + std::to_string(threads.size()), e.code().value()};
@@ -349,9 +352,10 @@ class Threads {
   }
 
  private:
-  static void churn_one(int key, std::uint64_t seed, std::uint64_t iterations) {
+  using Records = std::array<otel_thread_ctx_record, 2>;
+
+  static void churn_one(Records& records, int key, std::uint64_t seed, std::uint64_t iterations) {
     otel_thread_ctx_init_thread();
-    std::array<otel_thread_ctx_record, 2> records;
     std::uint64_t state = seed;
     const auto next = [&state] {  // never the same twice in a row, never zero
       state = state * 6364136223846793005 + 1442695040888963407;
@@ -369,7 +373,6 @@ class Threads {
       otel_thread_ctx_end_inline(&record);
       otel_thread_ctx_attach_inline(&record);
     }
-    otel_thread_ctx_attach_inline(nullptr);
   }
 
   // Keys, and what a record can say of their values.

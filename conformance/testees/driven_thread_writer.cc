@@ -50,6 +50,10 @@ json hello() {
         "thread.detach", "thread.append", "thread.shrink", "thread.move"}) {
     caps[cap] = json::object();
   }
+  const bool churns = is_bad("tctx.attach.matches-context:churn") ||
+                      is_bad("tctx.attach.matches-context:churn-ids") ||
+                      is_good("detaches-in-churn") || is_good("pointer") || is_good("valid-byte");
+  if (churns) caps["thread.churn"] = json::object();
   json& attach = caps["thread.attach"];
   if (is_good("fixed-names")) attach["keys"] = {"http_route", "user_tier", "db_table"};
   if (is_good("not-configured")) attach["keys"] = {"http_route"};
@@ -95,6 +99,7 @@ int run() {
   if (is_bad("tctx.attach.visible:blocked")) {
     loop.on("thread.block", [&](const json&) { return threads.block(); });
   }
+  loop.on("thread.churn", [&](const json& r) { return threads.churn(r); });
   loop.on("thread.move", [&](const json& r) { return threads.move(loop, r); });
   loop.on("process.fork", [&](const json& r) -> Reply {
     const json& child = r.at("child");

@@ -23,6 +23,7 @@ constexpr Choice kBadReferenceData[] = {
     {"tctx.keymap.survives-other-updates:publication",
      "has no key map any more after another publication"},
     {"tctx.attach.matches-context:full-map", "has 230 names and takes no others"},
+    {"tctx.attach.matches-context:255-names", "has 255 names and takes no others"},
     {"tctx.fork.inherited-record:renamed", "has another name in front of the key map of a child"},
     {"tctx.fork.inherited-record:unnamed", "has no names in the key map of a child"},
     {"tctx.keymap.stable-across-republish", "begins a new key map after a withdrawal"},
@@ -144,6 +145,7 @@ std::vector<int> Process::indexes_of(const std::vector<std::string>& names) {
       out.push_back(static_cast<int>(it - names_.begin()));
     } else if (is_good("fixed-names") ||
                (is_bad("tctx.attach.matches-context:full-map") && names_.size() >= kFewerNames) ||
+               (is_bad("tctx.attach.matches-context:255-names") && names_.size() >= 255) ||
                (is_bad("tctx.keymap.single-writer:left-out") && !is_first_of_many(name))) {
       out.push_back(-1);
     } else if (checks_once ? room : names_.size() < kMostNames) {

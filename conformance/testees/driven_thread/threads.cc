@@ -8,7 +8,9 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 extern "C" {
 __attribute__((visibility("default"), used)) __thread void* otel_thread_ctx_v1 = nullptr;
@@ -47,6 +49,8 @@ constexpr Choice kBadThreads[] = {
     {"tctx.attach.matches-context:with-removed",
      "shows a context with what was removed when it is there again"},
     {"tctx.attach.matches-context:append-moved", "ignores an append to a context that has moved"},
+    {"tctx.attach.matches-context:churn", "keeps the attribute of the first of many contexts"},
+    {"tctx.attach.matches-context:churn-ids", "keeps the span id of the first of many contexts"},
     {"tctx.attach.matches-context:by-index", "keeps the attributes with the lowest indexes"},
     {"tctx.attach.matches-context:last-one", "does not remove the first attribute"},
     {"tctx.record.trace-flags:append", "sets the sampled flag when it appends"},
@@ -87,6 +91,7 @@ constexpr Choice kGoodThreads[] = {
     {"child-attaches", "attaches a record in a child"},
     {"child-goes-on", "goes on with the parent's record in a child"},
     {"freed-after-the-slot", "clears the slot, then frees the record"},
+    {"detaches-in-churn", "detaches each of many contexts"},
 };
 
 }  // namespace
@@ -384,6 +389,44 @@ Reply Threads::move(Loop& loop, const json& request) {
     }
     return json();
   });
+}
+
+Reply Threads::churn(const json& request) {
+  std::vector<std::thread> threads;
+  for (unsigned i = 0; i < request.at("threads"); ++i) {
+    const std::string name = "churn-" + std::to_string(i);
+    threads.emplace_back([this, name, i, iterations = request.at("iterations").get<unsigned>()] {
+      begin_thread();
+      churn_on(name, i, iterations);
+      end_thread(name);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return json();
+}
+
+void Threads::churn_on(const std::string& thread, unsigned number, unsigned iterations) {
+  constexpr std::size_t kLongest = 64;
+  const auto span_of = [&](unsigned i) {
+    std::string digits = std::to_string(number * iterations + i + 1);
+    return std::string(16 - digits.size(), 'c') + digits;
+  };
+  for (unsigned i = 0; i < iterations; ++i) {
+    const std::string span = span_of(i);
+    const std::string of_value = is_bad("tctx.attach.matches-context:churn") ? span_of(0) : span;
+    std::string value;
+    while (value.size() < kLongest) value += of_value;
+    value.resize(kLongest - i % 8);
+    if (i > 0) detach({{"thread", thread}});
+    attach({{"thread", thread},
+            {"ctx", "churn"},
+            {"trace_id", std::string(16, 'd') + span},
+            {"span_id", is_bad("tctx.attach.matches-context:churn-ids") ? span_of(0) : span},
+            {"flags", 1},
+            {"attributes",
+             json::array({{{"key", "ctxconf.churn"}, {"value", {{"stringValue", value}}}}})}});
+  }
+  if (is_good("detaches-in-churn")) detach({{"thread", thread}});
 }
 
 void Threads::hide_on_main() { __atomic_store_n(main_slot_, nullptr, __ATOMIC_RELAXED); }

@@ -33,6 +33,7 @@ class Threads {
   Reply shrink(const json& request);
   Reply detach(const json& request);
   Reply move(Loop& loop, const json& request);
+  Reply churn(const json& request);
   void hide_on_main();
   Reply block();
   // The thread is about to end, with what is attached.
@@ -40,6 +41,7 @@ class Threads {
   void forget_in_child();
 
  private:
+  void churn_on(const std::string& thread, unsigned number, unsigned iterations);
   // Returns so many digits, which differ each time.
   std::string numbered(std::size_t digits) const;
   Stack& stack_of(const json& request) { return stacks_[request.value("thread", "main")]; }
