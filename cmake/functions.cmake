@@ -1,15 +1,17 @@
 # Functions that make targets. Flags come through one interface target; nothing is set on
 # directories.
 
-add_library(ctxconf_flags INTERFACE)
-target_compile_features(ctxconf_flags INTERFACE cxx_std_23 c_std_11)
-target_include_directories(ctxconf_flags INTERFACE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
-target_compile_options(ctxconf_flags INTERFACE
+add_library(ctxconf_language INTERFACE)
+target_compile_features(ctxconf_language INTERFACE cxx_std_23 c_std_11)
+target_include_directories(ctxconf_language INTERFACE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
+target_compile_options(ctxconf_language INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual;-Wsuggest-override;-Wzero-as-null-pointer-constant>")
 if(NOT CTXCONF_FUZZ_ONLY)  # that build uses compilers of others
-  target_compile_options(ctxconf_flags INTERFACE -Werror)
+  target_compile_options(ctxconf_language INTERFACE -Werror)
 endif()
+add_library(ctxconf_flags INTERFACE)
+target_link_libraries(ctxconf_flags INTERFACE ctxconf_language)
 if(CTXCONF_SANITIZE)
   target_compile_options(ctxconf_flags INTERFACE
     -fsanitize=${CTXCONF_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
