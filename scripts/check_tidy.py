@@ -12,6 +12,7 @@ import json
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -78,8 +79,11 @@ def main():
     (database / "compile_commands.json").write_text(json.dumps(entries), encoding="utf-8")
     print(f"{len(alone)} sources alone, {sum(len(s) for _, s in together.values())} in {len(together)} "
           "others", flush=True)
-    return subprocess.run([run_clang_tidy, "-quiet", "-j", "2", "-clang-tidy-binary", clang_tidy,
-                           "-config-file", root / ".clang-tidy", "-p", database], check=False).returncode
+    # For what lies in the build. With -config-file, clang-tidy would check the names in all headers of the system,
+    # which takes a third of its time, and then drop what it found.
+    shutil.copy(root / ".clang-tidy", build)
+    return subprocess.run([run_clang_tidy, "-quiet", "-j", "2", "-clang-tidy-binary", clang_tidy, "-p", database],
+                          check=False).returncode
 
 
 if __name__ == "__main__":
