@@ -40,7 +40,7 @@ SHORT_RACE = "0.1"  # seconds, for runs that do not test races
 QUICKLY = ["--level", "stores"]  # without most of the single-stepping
 
 
-def ctxconf(*words, timeout=120):
+def ctxconf(*words, timeout=600):
     return subprocess.run([os.path.join(BIN, "ctxconf"), *words], stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, errors="backslashreplace",
                           timeout=timeout, check=False)
@@ -115,7 +115,7 @@ class RunTest(unittest.TestCase):
         with open(os.path.join(self.out, "events.jsonl"), encoding="utf-8") as file:
             seed = json.loads(file.readline())["seed"]
         self.assertIn(f" --seed {seed} ", again[1])
-        alone = subprocess.run(["sh", "-c", again[1]], capture_output=True, text=True, timeout=60,
+        alone = subprocess.run(["sh", "-c", again[1]], capture_output=True, text=True, timeout=300,
                                check=False)
         self.assertEqual(alone.returncode, 1, alone.stdout + alone.stderr)
         self.assertIn("of 1 selected", alone.stdout)
@@ -234,7 +234,7 @@ exec '{BROKEN[0]}' --good default
     def test_a_job_that_dies_is_a_fault_of_ours_and_the_rest_is_told(self):
         run, mark = self.start_hanging("--jobs", "2")
         os.kill(self.wait_for_jobs(run, 2)[0], signal.SIGKILL)
-        text = run.communicate(timeout=60)[0]
+        text = run.communicate(timeout=300)[0]
         self.assertEqual(run.returncode, 70, text)
         self.assertRegex(text, r"the process that drove \S+ was killed by SIGKILL")
         self.assertEqual(marked(mark), [])
@@ -254,7 +254,7 @@ exec '{BROKEN[0]}' --good default
                 else:
                     self.wait_for_check()
                 run.send_signal(signal.SIGTERM)
-                text = run.communicate(timeout=60)[0]
+                text = run.communicate(timeout=300)[0]
                 self.assertEqual(run.returncode, 4, text)
                 self.assertIn("the run was interrupted", text)
                 self.assertEqual(marked(mark), [])
@@ -286,7 +286,7 @@ done
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             self.addCleanup(runs[out].stdout.close)
             self.addCleanup(runs[out].kill)
-        texts = {out: run.communicate(timeout=60)[0] for out, run in runs.items()}
+        texts = {out: run.communicate(timeout=300)[0] for out, run in runs.items()}
         if os.path.exists(self.out + ".refused"):
             self.skipTest("this user may not withhold pages from the kernel")
         for out, run in runs.items():
@@ -306,7 +306,7 @@ done
         run, mark = self.start_hanging("--jobs", "2")
         self.wait_for_jobs(run, 2)
         run.kill()
-        run.communicate(timeout=60)
+        run.communicate(timeout=300)
         until = time.monotonic() + 60
         while marked(mark) and time.monotonic() < until:
             time.sleep(0.01)
@@ -366,7 +366,7 @@ done
             time.sleep(0.01)
         with open(go, "w", encoding="utf-8"):
             pass
-        return run.communicate(timeout=60)[0]
+        return run.communicate(timeout=300)[0]
 
     def test_progress_is_lines_where_there_is_no_terminal(self):
         words = ["--only", "pctx.update.*", *QUICKLY]
@@ -387,7 +387,7 @@ done
                 done = subprocess.run(
                     [os.path.join(BIN, "ctxconf"), "run", "--only", "pctx.update.*", *options, "--",
                      *CPP], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=follower,
-                    timeout=120, check=False)
+                    timeout=600, check=False)
                 os.close(follower)
                 seen = b""
                 try:

@@ -90,9 +90,9 @@ sys::Result<bool> RecordingLoop::step(Clock::time_point until) {
   if (options_.stepping) stepping_time_.tell(processes_.steps_under_way(), woke);
   // After a single-step, reuse the time instead of reading the clock again.
   if (const auto from = stepped ? woke : Clock::now(); sampler_.tick_if_due(from)) {
-    if (options_.progress) {
-      options_.progress(std::chrono::duration<double>(from - begin_).count(),
-                        processes_.alive().size(), sampler_.contexts());
+    if (const std::size_t alive = processes_.alive().size(); options_.progress && alive > 0) {
+      options_.progress(std::chrono::duration<double>(from - begin_).count(), alive,
+                        sampler_.contexts());
     }
   }
   return true;
