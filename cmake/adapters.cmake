@@ -60,9 +60,12 @@ ctxconf_script_test(driven_thread_testees_test LABELS process
 ctxconf_testee_sources(reader_sources reader
   agent answer_json context_copy context_reader elf_module header mappings memory payload record
   reference_data ring stopped_thread text thread_sample variable)
-ctxconf_program(bad_reader SRCS conformance/testees/bad_reader.cc ${reader_sources}
-  DEPS ctxconf_adapter_loop PLAIN)
-ctxconf_unity(bad_reader)
+add_library(ctxconf_testee_reader OBJECT ${reader_sources})
+ctxconf_plain(ctxconf_testee_reader)
+target_link_libraries(ctxconf_testee_reader PUBLIC ${json})
+ctxconf_unity(ctxconf_testee_reader)
+ctxconf_program(bad_reader SRCS conformance/testees/bad_reader.cc
+  DEPS ctxconf_testee_reader ctxconf_adapter_loop PLAIN)
 ctxconf_script_test(reader_testees_test LABELS process
   conformance/testees/reader_testees_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
 if(CTXCONF_SANITIZE)  # No sanitizer is in these, and the tests that run them are in the preset gcc12.
@@ -71,8 +74,8 @@ if(CTXCONF_SANITIZE)  # No sanitizer is in these, and the tests that run them ar
 endif()
 
 # Testees that end badly
-ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc ${reader_sources}
-  DEPS ${json} Threads::Threads ctxconf_writer PLAIN)
+ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc
+  DEPS ctxconf_testee_reader ${json} Threads::Threads ctxconf_writer PLAIN)
 ctxconf_script_test(bad_adapter_test LABELS ptrace
   conformance/end_to_end/bad_adapter_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin
   BadAdapters Jobs ByHand)

@@ -78,6 +78,8 @@ struct Agent::Process {
   bool given_up = false;
 };
 
+Agent::~Agent() = default;
+
 Agent::Agent() {
   if (!is_bad("pctx.reader.hook-not-only-source")) return;
   for (const pid_t pid : processes()) is_missed_.insert(pid);

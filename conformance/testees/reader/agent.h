@@ -39,6 +39,9 @@ struct SecondSource {
 class Agent {
  public:
   Agent();
+  ~Agent();
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
 
   Answer process(pid_t pid);
   Answer thread(pid_t pid, pid_t tid, const std::optional<SecondSource>& second);
