@@ -1,7 +1,7 @@
 # Functions that make tests; they need GoogleTest.
 
-# GoogleTest is most of what a test's compiler reads, and optimisation takes most of the time. Sanitizers
-# would take two thirds as long again: the code under test has them, its tests do not.
+# GoogleTest is most of what a test's compiler reads, and optimisation takes most of the time. Sanitizers would
+# make it two thirds slower: the libraries under test have them, the tests do not, unless they are SANITIZED.
 add_library(ctxconf_test_flags INTERFACE)
 target_link_libraries(ctxconf_test_flags INTERFACE ctxconf_language GTest::gmock fmt::fmt
   nlohmann_json::nlohmann_json)
@@ -18,14 +18,19 @@ target_precompile_headers(ctxconf_test_headers PRIVATE
   <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp> <algorithm> <functional> <map> <optional>
   <string> <vector>)
 
-# ctxconf_test(NAME SRCS file... [DEPS target...] [LABELS unit|process|ptrace|slow...] [SHARDS N])
+# ctxconf_test(NAME SRCS file... [DEPS target...] [SANITIZED] [LABELS unit|process|ptrace|slow...] [SHARDS N])
+# SANITIZED: the code under test is in the sources and headers of the test.
 # One CTest entry for the whole program, or N that share its tests and may run at the same time: the variable
 # NAME_entries has their names. The working directory is scratch.
 function(ctxconf_test name)
-  cmake_parse_arguments(arg "" "SHARDS" "SRCS;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "SANITIZED" "SHARDS" "SRCS;DEPS;LABELS" ${ARGN})
   add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name} PRIVATE ${arg_DEPS} ctxconf_test_flags GTest::gtest_main)
-  target_precompile_headers(${name} REUSE_FROM ctxconf_test_headers)
+  if(arg_SANITIZED AND CTXCONF_SANITIZE)
+    target_link_libraries(${name} PRIVATE ctxconf_flags)
+  else()
+    target_precompile_headers(${name} REUSE_FROM ctxconf_test_headers)
+  endif()
   ctxconf_link_quickly(${name})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
   if(NOT arg_LABELS)

@@ -15,6 +15,6 @@ add_custom_command(
 ctxconf_test(writer_golden_test
   SRCS writer_ref/golden_test.cc writer_ref/otel_ctx.cc writer_ref/otel_thread_ctx.cc
        writer_ref/linux_kernel.cc
-  DEPS ctxconf_golden LABELS process)
+  DEPS ctxconf_golden SANITIZED LABELS process)
 ctxconf_test(reader_golden_test SRCS reader_ref/golden_test.cc DEPS ctxconf_golden ctxconf_reader)
 ctxconf_test(judge_golden_test SRCS conformance/judge/golden_test.cc DEPS ctxconf_golden ctxconf_judge ctxconf_observe)

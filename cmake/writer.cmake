@@ -45,21 +45,22 @@ target_link_options(otel_ctx PRIVATE
   "LINKER:-z,nodelete" "LINKER:-z,defs"
   "LINKER:--as-needed")  # CMake adds libstdc++, which nothing here needs
 
-ctxconf_test(publisher_test SRCS writer_ref/publisher_test.cc DEPS ctxconf_abi)
+ctxconf_test(publisher_test SRCS writer_ref/publisher_test.cc DEPS ctxconf_abi SANITIZED)
 # With the sanitizers of the preset, so it is built from the sources.
 ctxconf_test(otel_ctx_test
   SRCS writer_ref/otel_ctx_test.cc writer_ref/otel_ctx.cc writer_ref/linux_kernel.cc
-  DEPS ctxconf_abi LABELS process)
+  DEPS ctxconf_abi SANITIZED LABELS process)
 
 ctxconf_test(otel_thread_ctx_test
-  SRCS writer_ref/otel_thread_ctx_test.cc writer_ref/otel_thread_ctx.cc DEPS ctxconf_abi LABELS process)
+  SRCS writer_ref/otel_thread_ctx_test.cc writer_ref/otel_thread_ctx.cc
+  DEPS ctxconf_abi SANITIZED LABELS process)
 
 add_library(ctxconf_writer_encode STATIC writer_ref/encode.cc)
 target_compile_features(ctxconf_writer_encode PUBLIC cxx_std_23)
 target_compile_options(ctxconf_writer_encode PRIVATE -Wall -Wextra -Werror -Wshadow -O2)
 target_include_directories(ctxconf_writer_encode PUBLIC "${PROJECT_SOURCE_DIR}")
 target_link_libraries(ctxconf_writer_encode PRIVATE ctxconf_proto)
-ctxconf_test(encode_test SRCS writer_ref/encode_test.cc writer_ref/encode.cc DEPS ctxconf_proto)
+ctxconf_test(encode_test SRCS writer_ref/encode_test.cc writer_ref/encode.cc DEPS ctxconf_proto SANITIZED)
 
 ctxconf_program(writer_ref
   SRCS writer_ref/main.cc writer_ref/thread_contexts.cc

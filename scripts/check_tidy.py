@@ -79,8 +79,8 @@ def main():
     (database / "compile_commands.json").write_text(json.dumps(entries), encoding="utf-8")
     print(f"{len(alone)} sources alone, {sum(len(s) for _, s in together.values())} in {len(together)} "
           "others", flush=True)
-    # For what lies in the build. With -config-file, clang-tidy would check the names in all headers of the system,
-    # which takes a third of its time, and then drop what it found.
+    # clang-tidy looks for its configuration in the folders above a file; this copy is for generated files. With
+    # -config-file it would check the names in all headers of the system, which takes a third of its time.
     shutil.copy(root / ".clang-tidy", build)
     return subprocess.run([run_clang_tidy, "-quiet", "-j", "2", "-clang-tidy-binary", clang_tidy, "-p", database],
                           check=False).returncode

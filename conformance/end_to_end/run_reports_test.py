@@ -33,7 +33,7 @@ class ReportsTest(unittest.TestCase):
 
     def ctxconf(self, *words, codes=(0, 1)):
         done = subprocess.run([CTXCONF, *words], cwd=self.folder, stdin=subprocess.DEVNULL,
-                              capture_output=True, timeout=600, check=False,
+                              capture_output=True, timeout=300, check=False,
                               env=os.environ | {"CTXCONF_TEST_SECRET": SECRET})
         self.assertIn(done.returncode, codes, (done.stdout + done.stderr)[-3000:])
         return done

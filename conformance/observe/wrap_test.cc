@@ -692,7 +692,7 @@ TEST_F(WrapTest, SaysHowFarItIs) {
   ASSERT_GE(seconds.size(), 2U);
   EXPECT_TRUE(std::ranges::is_sorted(seconds));
   EXPECT_GT(seconds.front(), 0.05);
-  EXPECT_THAT(processes, Each(1U));
+  EXPECT_THAT(processes, Each(1U)) << "also while it ends";
   EXPECT_EQ(seen, 1U);
 }
 

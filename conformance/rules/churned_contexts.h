@@ -1,18 +1,22 @@
-// What the threads of `thread.churn` show when they end: contexts that can be judged without
-// knowing which of them was the last one (docs/testee-protocol.md).
+// The contexts with which the threads of `thread.churn` end. They can be judged without knowing
+// which one was the last (docs/testee-protocol.md).
 #pragma once
 
 #include <cstddef>
 #include <optional>
+#include <vector>
 
+#include "conformance/rules/driven_threads.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
 
 struct ChurnedContexts {
-  std::optional<Finding> fault;  // ids and an attribute that are not of one context
+  std::optional<Finding> fault;  // ids, or ids and an attribute, of different contexts
   std::size_t judged = 0;
 };
-ChurnedContexts churned_contexts(const ImageEvidence& evidence);
+// `samples`: all of the session.
+ChurnedContexts churned_contexts(const ImageEvidence& evidence,
+                                 const std::vector<DrivenSample>& samples);
 
 }  // namespace ctxconf::conformance

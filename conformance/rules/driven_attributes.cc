@@ -273,8 +273,8 @@ bool AttributeJudge::may_be_missing(const DrivenSample& sample, const ExpectedCo
          count_of_other_names(r, new_keys) + new_keys.size() > taken_.key_count;
 }
 
-// How many other names have an index, or were given since the last one got its own, and may have
-// one that is not published yet.
+// How many other names have an index, or were given after the key map last changed, so that they
+// may have one that is not published yet.
 std::size_t AttributeJudge::count_of_other_names(const Record& r,
                                                  const std::set<std::string_view>& names) const {
   std::size_t out = r.key_map == nullptr ? 0 : r.key_map->element_count;

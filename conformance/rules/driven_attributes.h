@@ -81,7 +81,7 @@ class AttributeJudge {
   std::size_t heard_ = 0;                                // operations
   std::map<std::string, GivenName, std::less<>> given_;  // until then
   std::size_t names_ = 0;                                // in the key map
-  std::size_t named_by_ = 0;  // the operation that added the last of them
+  std::size_t named_by_ = 0;  // the operation after which that number was another
   std::size_t compared_ = 0;
   bool lacked_names_ = false;
 };

@@ -214,9 +214,9 @@ Finding matches_context(const ImageEvidence& e) {
     if (c->has_ids()) judged.insert(c);
     if (auto fault = attributes.fault_of(sample)) return against(sample, std::move(*fault));
   }
-  ChurnedContexts churned = churned_contexts(e);
+  ChurnedContexts churned = churned_contexts(e, samples);
   if (churned.fault) return *std::move(churned.fault);
-  if (judged.empty()) {
+  if (judged.empty() && churned.judged == 0) {
     return unobservable("no thread showed a record with ids that were attached to it",
                         "an adapter that declares thread.attach");
   }

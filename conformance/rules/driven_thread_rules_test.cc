@@ -639,30 +639,49 @@ TEST(MatchesContext, AThreadOfManyContextsEndsWithOneOfThem) {
     out.valid = valid;
     return out;
   };
-  const auto run = [&](const std::optional<Rec>& left, const Json& reply = {{"ok", true}}) {
+  const auto finding = [&](const std::optional<Rec>& left, const Json& reply = {{"ok", true}},
+                           const std::string& caps = R"({"thread.attach":{},"thread.churn":{}})",
+                           const std::string& limits = "{}") {
     World w;
-    w.hello(R"({"id":1,"ok":true,"caps":{"thread.attach":{},"thread.churn":{}}})");
+    w.hello(R"({"id":1,"ok":true,"caps":)" + caps + R"(,"limits":)" + limits + "}");
     w.context(Ctx{Names{churn_key}});
     const Rec on_main = rec(other_trace, {}, other_span);
     w.operate(expected("main", "A", other_trace, other_span), {{kMain, on_main}}, reply);
     w.end_in_churn(left, {{kMain, on_main}});
-    return w.outcome("tctx.attach.matches-context");
+    return w.judge("tctx.attach.matches-context");
   };
-  EXPECT_EQ(run({}), Outcome::kPass);
-  EXPECT_EQ(run(rec(trace, {{0, kSpan}})), Outcome::kPass);
-  EXPECT_EQ(run(rec(trace, {{0, many}})), Outcome::kPass);
-  EXPECT_EQ(run(rec(trace, {{0, many.substr(0, 1)}})), Outcome::kPass);
+  const auto run = [&](const auto&... of) { return finding(of...).outcome; };
+  // "2 contexts": the one on main, and that of the churn.
+  const auto is_judged = [&](const auto&... of) {
+    return run(of...) == Outcome::kPass && finding(of...).saw.starts_with("2 ");
+  };
+  const auto is_skipped = [&](const auto&... of) {
+    return run(of...) == Outcome::kPass && finding(of...).saw.starts_with("1 ");
+  };
+  const Json ok = {{"ok", true}};
+  EXPECT_TRUE(is_skipped(std::optional<Rec>()));
+  EXPECT_TRUE(is_judged(rec(trace, {{0, kSpan}})));
+  EXPECT_TRUE(is_judged(rec(trace, {{0, many}})));
+  EXPECT_TRUE(is_judged(rec(trace, {{0, many.substr(0, 1)}})));
   EXPECT_EQ(run(rec(trace, {{0, many + "b"}})), Outcome::kFail);
   EXPECT_EQ(run(rec(trace, {{0, other_span}})), Outcome::kFail);
-  EXPECT_EQ(run(rec(trace, {{0, ""}})), Outcome::kFail);
-  EXPECT_EQ(run(rec(trace, {})), Outcome::kFail);
   EXPECT_EQ(run(rec(kTrace, {{0, kSpan}})), Outcome::kFail);
-  EXPECT_EQ(run(rec(kTrace, {{0, kSpan}}, kSpan, 0)), Outcome::kPass);
-  EXPECT_EQ(run(rec(other_trace, {}, other_span)), Outcome::kPass) << "handed on";
-  EXPECT_EQ(run(rec(kTrace, {{0, kSpan}}),
-                {{"ok", true}, {"trace_id", other_trace}, {"span_id", other_span}}),
-            Outcome::kPass)
-      << "ids of its own";
+  EXPECT_TRUE(is_skipped(rec(kTrace, {{0, kSpan}}, kSpan, 0)));
+  EXPECT_TRUE(is_skipped(rec(other_trace, {}, other_span))) << "handed on";
+  EXPECT_TRUE(is_skipped(rec(other_trace, {{0, kSpan}}, other_span))) << "handed on";
+  // Left out or empty
+  const std::string caps = R"({"thread.attach":{},"thread.churn":{}})";
+  const std::string keys = R"({"thread.attach":{"keys":[]},"thread.churn":{}})";
+  EXPECT_EQ(run(rec(trace, {})), Outcome::kFail);
+  EXPECT_EQ(run(rec(trace, {{0, ""}})), Outcome::kFail);
+  EXPECT_TRUE(is_judged(rec(trace, {}), ok, keys));
+  for (const char* limits : {R"({"value_bytes":0})", R"({"record_bytes":90})"}) {
+    EXPECT_TRUE(is_judged(rec(trace, {}), ok, caps, limits)) << limits;
+    EXPECT_TRUE(is_judged(rec(trace, {{0, ""}}), ok, caps, limits)) << limits;
+  }
+  // An SDK that makes ids
+  const Json own = {{"ok", true}, {"trace_id", other_trace}, {"span_id", other_span}};
+  EXPECT_TRUE(is_skipped(rec(kTrace, {{0, other_span}}), own));
 }
 
 TEST(MatchesContext, LongValuesAreCutAtTheLimitOfTheFormat) {

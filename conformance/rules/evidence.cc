@@ -239,32 +239,43 @@ const ThreadlocalEntry* entry_of(const Payload* payload, std::string_view key) {
   return it == payload->threadlocal.end() ? nullptr : &*it;
 }
 
-void add_records(ImageEvidence& e) {
+}  // namespace
+
+std::optional<Record> record_of(const ImageEvidence& e, const ThreadSample& sample) {
+  if (!sample.record) return std::nullopt;
+  Record r;
+  r.sample = &sample;
+  r.storage = sample.record->bytes;
+  const auto head = abi::decode_thread_record(r.storage);
+  if (!head) return std::nullopt;
+  r.head = *head;
   const bool native = e.image->little_endian == (std::endian::native == std::endian::little);
+  if (!native) r.head.attrs_data_size = std::byteswap(r.head.attrs_data_size);
+  const std::size_t announced = sizeof *head + r.head.attrs_data_size;
+  r.whole = sample.record->readable >= announced && r.storage.size() >= announced;
+  const std::size_t end = std::min(announced, r.storage.size());
+  if (r.whole && sample.behind) {
+    r.storage.insert(r.storage.end(), sample.behind->bytes.begin(), sample.behind->bytes.end());
+  }
+  r.bytes = r.storage;
+  r.attributes = r.bytes.subspan(sizeof *head, end - sizeof *head);
+  r.key_map = entry_of(payload_at(e, sample.first_seen_ns), abi::kAttributeKeyMapKey);
+  return r;
+}
+
+namespace {
+
+void add_records(ImageEvidence& e) {
   const auto* last_map = entry_of(payload_at(e, UINT64_MAX), abi::kAttributeKeyMapKey);
   for (const ThreadSample& sample : e.image->threads) {
     if (sample.value == 0 || !sample.record) continue;
-    Record r;
-    r.sample = &sample;
-    r.storage = sample.record->bytes;
-    const auto head = abi::decode_thread_record(r.storage);
-    if (!head) {
+    auto r = record_of(e, sample);
+    if (!r) {
       e.unreadable.push_back(&sample);
       continue;
     }
-    r.head = *head;
-    if (!native) r.head.attrs_data_size = std::byteswap(r.head.attrs_data_size);
-    const std::size_t announced = sizeof *head + r.head.attrs_data_size;
-    r.whole = sample.record->readable >= announced && r.storage.size() >= announced;
-    const std::size_t end = std::min(announced, r.storage.size());
-    if (r.whole && sample.behind) {
-      r.storage.insert(r.storage.end(), sample.behind->bytes.begin(), sample.behind->bytes.end());
-    }
-    r.bytes = r.storage;
-    r.attributes = r.bytes.subspan(sizeof *head, end - sizeof *head);
-    r.key_map = entry_of(payload_at(e, sample.first_seen_ns), abi::kAttributeKeyMapKey);
-    r.last_key_map = last_map;
-    e.records.push_back(std::move(r));
+    r->last_key_map = last_map;
+    e.records.push_back(*std::move(r));
   }
 }
 

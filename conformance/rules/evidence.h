@@ -116,6 +116,10 @@ struct ImageEvidence {
 // thread context, or of which a call was answered; of a recording of `run` all.
 std::vector<ImageEvidence> evidence_of(const Timeline& timeline);
 
+// What a sample shows, with the key map of that time; nothing: not 28 bytes could be copied.
+// Record::last_key_map is not set.
+std::optional<Record> record_of(const ImageEvidence& evidence, const ThreadSample& sample);
+
 // A record in memory that was given back to the allocator since, and overwritten.
 bool is_freed(const MemoryBlock& record);
 

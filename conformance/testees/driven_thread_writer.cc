@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -42,6 +43,16 @@ using adapter::refuse;
   for (;;) ::pause();
 }
 
+bool churns() {
+  constexpr std::array<const char*, 11> kGood = {
+      "pointer",     "valid-byte",           "detaches-in-churn", "ids-of-its-own",
+      "handed-on",   "handed-on-as-it-is",   "inherits",          "attribute-of-its-own",
+      "fixed-names", "freed-after-the-slot", "cut-at-its-limit"};
+  return is_bad("tctx.attach.matches-context:churn") ||
+         is_bad("tctx.attach.matches-context:churn-ids") ||
+         std::ranges::any_of(kGood, [](const char* name) { return is_good(name); });
+}
+
 json hello() {
   json caps = {{"process.fork", {{"child", {"idle", "publish"}}}},
                {"thread", {{"style", uses_valid_byte() ? "valid" : "pointer"}}}};
@@ -50,10 +61,7 @@ json hello() {
         "thread.detach", "thread.append", "thread.shrink", "thread.move"}) {
     caps[cap] = json::object();
   }
-  const bool churns = is_bad("tctx.attach.matches-context:churn") ||
-                      is_bad("tctx.attach.matches-context:churn-ids") ||
-                      is_good("detaches-in-churn") || is_good("pointer") || is_good("valid-byte");
-  if (churns) caps["thread.churn"] = json::object();
+  if (churns()) caps["thread.churn"] = json::object();
   json& attach = caps["thread.attach"];
   if (is_good("fixed-names")) attach["keys"] = {"http_route", "user_tier", "db_table"};
   if (is_good("not-configured")) attach["keys"] = {"http_route"};

@@ -392,10 +392,12 @@ Reply Threads::move(Loop& loop, const json& request) {
 }
 
 Reply Threads::churn(const json& request) {
+  const auto count = request.at("threads").get<unsigned>();
+  const auto iterations = request.at("iterations").get<unsigned>();
   std::vector<std::thread> threads;
-  for (unsigned i = 0; i < request.at("threads"); ++i) {
+  for (unsigned i = 0; i < count; ++i) {
     const std::string name = "churn-" + std::to_string(i);
-    threads.emplace_back([this, name, i, iterations = request.at("iterations").get<unsigned>()] {
+    threads.emplace_back([this, name, i, iterations] {
       begin_thread();
       churn_on(name, i, iterations);
       end_thread(name);
