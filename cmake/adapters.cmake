@@ -75,7 +75,7 @@ endif()
 
 # Testees that end badly
 ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc
-  DEPS ctxconf_testee_reader ${json} Threads::Threads ctxconf_writer PLAIN)
+  DEPS ctxconf_testee_reader Threads::Threads ctxconf_writer PLAIN)
 ctxconf_script_test(bad_adapter_test LABELS ptrace
   conformance/end_to_end/bad_adapter_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin
   BadAdapters Jobs ByHand)

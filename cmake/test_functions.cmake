@@ -5,9 +5,6 @@
 add_library(ctxconf_test_flags INTERFACE)
 target_link_libraries(ctxconf_test_flags INTERFACE ctxconf_language GTest::gmock fmt::fmt
   nlohmann_json::nlohmann_json)
-if(CTXCONF_SANITIZE)
-  target_link_options(ctxconf_test_flags INTERFACE -fsanitize=${CTXCONF_SANITIZE})
-endif()
 target_compile_options(ctxconf_test_flags INTERFACE -O0 -g1)
 target_compile_definitions(ctxconf_test_flags INTERFACE
   CTXCONF_SOURCE_DIR="${PROJECT_SOURCE_DIR}" CTXCONF_BIN_DIR="${PROJECT_BINARY_DIR}/bin")

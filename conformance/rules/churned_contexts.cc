@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,8 +28,8 @@ bool repeats(std::string_view value, std::string_view part) {
 
 bool churns(const DrivenOperation& d) { return d.op == "thread.churn" && d.ok; }
 
-// Contexts of this session show other ids than those that were attached: the SDK makes its own, or
-// breaks tctx.record.trace-id or tctx.record.span-id.
+// A thread shows other ids than those that were attached: the SDK makes its own, or breaks
+// tctx.record.trace-id or tctx.record.span-id.
 bool shows_other_ids(const std::vector<DrivenSample>& samples) {
   return std::ranges::any_of(samples, [](const DrivenSample& s) {
     const DrivenOperation& d = *s.driven;
@@ -38,12 +39,15 @@ bool shows_other_ids(const std::vector<DrivenSample>& samples) {
   });
 }
 
+using Ids = std::pair<std::string, std::string>;  // trace id, span id
+
 // A thread may get a context of the one that started it.
-bool is_of_named_thread(const std::vector<DrivenSample>& samples, const Record& record) {
-  return std::ranges::any_of(samples, [&](const DrivenSample& sample) {
-    return std::ranges::any_of(sample.thread.stack,
-                               [&](const auto& c) { return shows_ids_of(record, *c); });
-  });
+std::set<Ids> ids_of_named_threads(const std::vector<DrivenSample>& samples) {
+  std::set<Ids> out;
+  for (const DrivenSample& sample : samples) {
+    for (const auto& c : sample.thread.stack) out.emplace(c->trace_id, c->span_id);
+  }
+  return out;
 }
 
 // Nothing: no fault, or it cannot be judged.
@@ -107,11 +111,13 @@ ChurnedContexts churned_contexts(const ImageEvidence& e, const std::vector<Drive
   const auto& operations = e.session->operations;
   if (std::ranges::none_of(operations, churns) || shows_other_ids(samples)) return out;
   const TakenContext taken = taken_context(*e.session);
+  const auto named = ids_of_named_threads(samples);
   for (const DrivenOperation& d : operations) {
     if (!churns(d) || d.view == nullptr || d.view->image != e.image->key) continue;
     for (const ThreadSample& s : e.image->exits) {
       const auto r = record_at_exit(e, d, s);
-      if (!r || has_no_ids(*r) || is_shared(e, s) || is_of_named_thread(samples, *r)) continue;
+      if (!r || has_no_ids(*r) || is_shared(e, s)) continue;
+      if (named.contains({trace_id_of(*r), span_id_of(*r)})) continue;
       ++out.judged;
       const auto fault = fault_of(*r, taken);
       if (!fault) continue;
@@ -120,12 +126,7 @@ ChurnedContexts churned_contexts(const ImageEvidence& e, const std::vector<Drive
                  fault->signature);
       f.evidence = {request_line(d)};
       for (auto& line : record_lines(*r)) f.evidence.push_back(std::move(line));
-      std::vector<Hexdump::Mark> marks;
-      if (fault->entry) {
-        marks.push_back({abi::kRecordHeadBytes + fault->entry->offset,
-                         abi::kEntryHeadBytes + fault->entry->value.size(), "not as given"});
-      }
-      f.hexdumps = {record_dump(*r, std::move(marks))};
+      f.hexdumps = {record_dump(*r, fault->marks())};
       out.fault = std::move(f);
       return out;
     }

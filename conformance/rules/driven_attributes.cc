@@ -148,6 +148,12 @@ bool reads_as_another(const Json& value, const std::string& text) {
   return shown ? !is_near(*shown, expected->get<double>()) : !has_digit(text);
 }
 
+std::vector<Hexdump::Mark> AttributeFault::marks() const {
+  if (!entry) return {};
+  return {{abi::kRecordHeadBytes + entry->offset, abi::kEntryHeadBytes + entry->value.size(),
+           "not as given"}};
+}
+
 AttributeJudge::AttributeJudge(const ImageEvidence& evidence)
     : evidence_(&evidence),
       session_(evidence.session.get()),
@@ -156,8 +162,9 @@ AttributeJudge::AttributeJudge(const ImageEvidence& evidence)
 void AttributeJudge::hear_until(std::size_t operation) {
   for (; heard_ <= operation; ++heard_) {
     const DrivenOperation& d = session_->operations[heard_];
-    if (const auto names = key_map_at(*evidence_, d); names && names->size() != names_) {
-      names_ = names->size();
+    if (const auto* map = key_map_entry_at(*evidence_, d);
+        map != nullptr && map->elements.size() != names_) {
+      names_ = map->elements.size();
       named_by_ = heard_;
     }
     for (const ExpectedAttribute& a : accepted_attributes(d)) {

@@ -42,6 +42,8 @@ struct AttributeFault {
   std::string saw;
   std::string signature;
   std::optional<abi::AttributeEntry> entry;  // nothing: there is none
+
+  std::vector<Hexdump::Mark> marks() const;  // the entry, in a dump of its record
 };
 
 // Compares records with what was given, operation by operation.

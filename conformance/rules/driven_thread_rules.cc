@@ -166,11 +166,7 @@ Finding attach_visible(const ImageEvidence& e) {
 
 Finding against(const DrivenSample& sample, AttributeFault fault) {
   Finding f = against(sample, std::move(fault.saw), std::move(fault.signature));
-  if (fault.entry) {
-    f.hexdumps = {record_dump(
-        *sample.slot.record, {{sizeof(abi::ThreadRecordHead) + fault.entry->offset,
-                               abi::kEntryHeadBytes + fault.entry->value.size(), "not as given"}})};
-  }
+  if (fault.entry) f.hexdumps = {record_dump(*sample.slot.record, fault.marks())};
   for (const auto& [name, value] : attributes_of(*sample.slot.record)) {
     if (f.evidence.size() > kMostLines) break;
     f.evidence.push_back(fmt::format("{} = {}", conformance::quoted(name),

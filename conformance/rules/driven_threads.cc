@@ -314,11 +314,15 @@ const ThreadlocalEntry* threadlocal_entry(const Context& c, std::string_view key
   return it == c.payload->threadlocal.end() ? nullptr : &*it;
 }
 
-std::optional<std::vector<std::string>> key_map_at(const ImageEvidence& e,
-                                                   const DrivenOperation& d) {
+const ThreadlocalEntry* key_map_entry_at(const ImageEvidence& e, const DrivenOperation& d) {
   const ImageEvidence* image = d.view == nullptr ? nullptr : e.session->image(d.view->image);
   const Context* c = image == nullptr ? nullptr : context_at(*image, *d.view);
-  const ThreadlocalEntry* map = c == nullptr ? nullptr : map_of(*c);
+  return c == nullptr ? nullptr : map_of(*c);
+}
+
+std::optional<std::vector<std::string>> key_map_at(const ImageEvidence& e,
+                                                   const DrivenOperation& d) {
+  const ThreadlocalEntry* map = key_map_entry_at(e, d);
   if (map == nullptr) return std::nullopt;
   std::vector<std::string> out;
   out.reserve(map->elements.size());

@@ -86,8 +86,10 @@ bool shows_ids_of(const Record& record, const ExpectedContext& context);
 std::optional<abi::AttributeEntry> entry_named(const Record& record, std::string_view name);
 std::string text_of(const abi::AttributeEntry& entry);
 
-// The names of the key map after an operation; nothing: no context, or none with a key map that is
-// an array and was kept whole.
+// The key map after an operation, and its names; nothing: no context, or none with a key map that
+// is an array and was kept whole.
+const ThreadlocalEntry* key_map_entry_at(const ImageEvidence& evidence,
+                                         const DrivenOperation& operation);
 std::optional<std::vector<std::string>> key_map_at(const ImageEvidence& evidence,
                                                    const DrivenOperation& operation);
 const ThreadlocalEntry* threadlocal_entry(const Context& context, std::string_view key);

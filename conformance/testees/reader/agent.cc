@@ -78,12 +78,12 @@ struct Agent::Process {
   bool given_up = false;
 };
 
-Agent::~Agent() = default;
-
 Agent::Agent() {
   if (!is_bad("pctx.reader.hook-not-only-source")) return;
   for (const pid_t pid : processes()) is_missed_.insert(pid);
 }
+
+Agent::~Agent() = default;
 
 Agent::Process& Agent::known(pid_t pid) {
   auto& process = processes_[pid];
