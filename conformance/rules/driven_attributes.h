@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "conformance/rules/driven_threads.h"
+#include "conformance/verdict/finding.h"
 
 namespace ctxconf::conformance {
 
