@@ -89,6 +89,13 @@ class NewRequirementTest(unittest.TestCase):
                 mine = members.pop(name)
                 self.assertIn(mine, members.values(), name)
 
+    def test_a_program_is_in_the_file_of_its_topic(self):
+        for new, like, file in (
+                ("pctx.header.of-this-test", "pctx.header.version", "process/header.cc"),
+                ("tctx.refdata.of-this-test", "tctx.refdata.schema-version-present", "thread/reference_data.cc")):
+            done = self.run_script(new, "--like", like)
+            self.assertIn(f"/{file}: fill in", done.stdout, done.stderr)
+
     def test_what_cannot_be_added_changes_nothing(self):
         before = self.contents()
         for args, text in ((("pctx.header.of-this-test", "--like", "pctx.no.such"), "no catalogue has pctx.no.such"),
