@@ -225,23 +225,24 @@ std::string list_shown(const Json& list) {
 
 }  // namespace
 
-ReaderTraits::ReaderTraits(const Json& capabilities) : traits_(member(capabilities, "reader")) {
-  if (!traits_.is_object()) traits_ = Json::object();
+ReaderTraits::ReaderTraits(const Json& capabilities) {
+  const Json& traits = member(capabilities, "reader");
+  traits_ = std::make_shared<const Json>(traits.is_object() ? traits : Json::object());
 }
 
 bool ReaderTraits::shows(const char* list, std::string_view word) const {
-  const Json& words = member(traits_, list);
+  const Json& words = member(*traits_, list);
   return !words.is_array() || std::ranges::find(words, Json(word)) != words.end();
 }
 
-bool ReaderTraits::shows_flags() const { return member(traits_, "flags") != false; }
+bool ReaderTraits::shows_flags() const { return member(*traits_, "flags") != false; }
 
 bool ReaderTraits::says(std::string_view name) const {
-  return member(traits_, std::string(name).c_str()) == true;
+  return member(*traits_, std::string(name).c_str()) == true;
 }
 
 std::uint64_t ReaderTraits::number(std::string_view name, std::uint64_t otherwise) const {
-  const Json& value = member(traits_, std::string(name).c_str());
+  const Json& value = member(*traits_, std::string(name).c_str());
   return value.is_number_unsigned() ? value.get<std::uint64_t>() : otherwise;
 }
 

@@ -13,6 +13,7 @@
 // A value may be left out or shown otherwise where the adapter does not declare its kind.
 #pragma once
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -37,7 +38,7 @@ class ReaderTraits {
 
  private:
   bool shows(const char* list, std::string_view word) const;
-  nlohmann::json traits_;
+  std::shared_ptr<const nlohmann::json> traits_;  // not null; hostile, and may be large
 };
 
 // "string" for {"stringValue":"x"}, "empty" for {}; "" for what is not a value.

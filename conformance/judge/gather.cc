@@ -88,22 +88,21 @@ Finding ask(const Timeline& t, const ImageEvidence& e, const Requirement& r,
 
 }  // namespace
 
-std::vector<Finding> gather_scenes(const Timeline& t, const Requirement& r) {
+std::vector<Finding> gather_scenes(const Timeline& t, const std::vector<SceneEvidence>& scenes,
+                                   const Requirement& r) {
   const ReaderRule& rule = *reader_rule_of(r.id);
   std::vector<Finding> out;
-  for (const Session& s : t.sessions) {
-    for (const SceneEvidence& scene : scenes_of(s)) {
-      auto f = rule.rule(scene, r.id);
-      if (!f) continue;
-      if (!rule.trait.empty() && !scene.traits.says(rule.trait)) {
-        f = not_applicable(NaReason::kCapability,
-                           fmt::format("the adapter does not declare reader.{}", rule.trait));
-      }
-      if (f->outcome == Outcome::kFail) f->outcome = by_severity(severity_in(r, t.reading));
-      f->image = s.root;
-      f->image_name = s.group + "/" + scene.scene->name;
-      out.push_back(*std::move(f));
+  for (const SceneEvidence& scene : scenes) {
+    auto f = rule.rule(scene, r.id);
+    if (!f) continue;
+    if (!rule.trait.empty() && !scene.traits.says(rule.trait)) {
+      f = not_applicable(NaReason::kCapability,
+                         fmt::format("the adapter does not declare reader.{}", rule.trait));
     }
+    if (f->outcome == Outcome::kFail) f->outcome = by_severity(severity_in(r, t.reading));
+    f->image = scene.session->root;
+    f->image_name = scene.session->group + "/" + scene.scene->name;
+    out.push_back(*std::move(f));
   }
   return out;
 }

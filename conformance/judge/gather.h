@@ -6,6 +6,7 @@
 #include "conformance/evidence/timeline.h"
 #include "conformance/requirements/catalogue.h"
 #include "conformance/rules/evidence.h"
+#include "conformance/rules/reader_rules.h"
 #include "conformance/verdict/finding.h"
 
 namespace ctxconf::conformance {
@@ -17,6 +18,7 @@ std::vector<Finding> gather(const Timeline& timeline, const std::vector<ImageEvi
                             const Requirement& r);
 
 // The same for a requirement of readers: one finding a scene that is about it.
-std::vector<Finding> gather_scenes(const Timeline& timeline, const Requirement& r);
+std::vector<Finding> gather_scenes(const Timeline& timeline,
+                                   const std::vector<SceneEvidence>& scenes, const Requirement& r);
 
 }  // namespace ctxconf::conformance

@@ -6,18 +6,20 @@
 #include "conformance/judge/settle.h"
 #include "conformance/judge/summarise.h"
 #include "conformance/rules/evidence.h"
+#include "conformance/rules/reader_rules.h"
 
 namespace ctxconf::conformance {
 
 RunResult judge(const Timeline& t, const std::vector<const Requirement*>& selected) {
   const auto evidence = evidence_of(t);
+  const auto scenes = scenes_of(t);
   RunResult out;
   Told told;
   for (const Requirement* r : selected) {
     auto decided = decided_by_run(*r, t.mode);
     std::vector<Finding> findings;
     if (!decided) {
-      findings = t.mode == Mode::kReader ? gather_scenes(t, *r) : gather(t, evidence, *r);
+      findings = t.mode == Mode::kReader ? gather_scenes(t, scenes, *r) : gather(t, evidence, *r);
     }
     out.results.push_back(settle(t, evidence, *r, std::move(decided), std::move(findings), told));
   }

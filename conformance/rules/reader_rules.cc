@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -313,6 +314,14 @@ std::vector<SceneEvidence> scenes_of(const Session& session) {
     }
     out.push_back(std::move(scene));
   }
+  return out;
+}
+
+std::vector<SceneEvidence> scenes_of(const Timeline& timeline) {
+  std::vector<SceneEvidence> out;
+  if (timeline.mode != Mode::kReader) return out;
+  for (const Session& s : timeline.sessions)
+    std::ranges::move(scenes_of(s), std::back_inserter(out));
   return out;
 }
 

@@ -9,6 +9,7 @@
 
 #include "conformance/evidence/reader_answers.h"
 #include "conformance/evidence/session.h"
+#include "conformance/evidence/timeline.h"
 #include "conformance/verdict/finding.h"
 
 namespace ctxconf::conformance {
@@ -23,6 +24,8 @@ struct SceneEvidence {
 
 // The scenes of a recording of `reader`, in order.
 std::vector<SceneEvidence> scenes_of(const Session& session);
+std::vector<SceneEvidence> scenes_of(
+    const Timeline& timeline);  // of all sessions; none in other modes
 
 // Nothing: the scene says nothing about the requirement.
 using ReaderRuleFunction = std::optional<Finding> (*)(const SceneEvidence& scene,
