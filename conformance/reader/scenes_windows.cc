@@ -17,7 +17,8 @@ using puppet::Value;
 struct Versions {
   Message first = service("ctxconf-window-1");
   Message second = service("ctxconf-window-2-longer");
-  Message never = service("ctxconf-window-3");  // as long as the first one
+  Message never = service("ctxconf-window-3");     // as long as the first one
+  Message in_place = service("ctxconf-window-4");  // as long as the first one
   Published p;
   Value other;  // where the second one is
   std::uint64_t other_size = 0;
@@ -70,8 +71,9 @@ Scene after_the_payload() {
   return std::move(s).scene();
 }
 
-// The timestamp becomes another value that is not simply later.
-Scene other_timestamp(const std::string& name, const std::string& about_it,
+// The payload is rewritten where it is: of the header, the timestamp alone changes. A reader that
+// refuses an unusual timestamp breaks another requirement.
+Scene other_timestamp(const std::string& name, const std::string& about_it, bool is_usual,
                       const std::function<Value(const Value& old)>& changed) {
   SceneBuilder s("window-timestamp-" + name, "during the read, the timestamp becomes " + about_it);
   s.rests_on(Premise::kWindow);
@@ -79,12 +81,13 @@ Scene other_timestamp(const std::string& name, const std::string& about_it,
   auto& b = s.script();
   const Value old = b.load(v.p.header + 16, 8);
   Hold hold = s.hold("after the first read of the payload", Hold::When::kAfter, v.p.message(), [&] {
-    b.store(v.p.header + 24, 8, v.other);
-    b.store(v.p.header + 12, 4, v.other_size);
+    b.write(v.p.payload, v.in_place.encoded());
     b.store(v.p.header + 16, 8, changed(old));
   });
+  auto allowed = is_usual ? std::vector<AllowedAnswer>() : not_used();
+  allowed.push_back(accept(v.in_place.content()));
   s.ask(about(v,
-              claim("pctx.reader.any-difference-counts", {accept(v.second.content())},
+              claim("pctx.reader.any-difference-counts", std::move(allowed),
                     "a copy is used although the timestamp has changed"),
               std::move(hold)));
   return std::move(s).scene();
@@ -99,12 +102,13 @@ Scene to_zero_and_on() {
   constexpr const char* kAny = "pctx.reader.any-difference-counts";
   Hold hold = s.hold("after the first read of the payload", Hold::When::kAfter, v.p.message(), [&] {
     b.store(v.p.header + 16, 8, 0);
-    b.store(v.p.header + 24, 8, v.other);
+    b.write(v.p.payload, v.never.encoded());
   });
   Question during = about(v, claim(kAny, not_used(), "a copy is used although an update has begun"),
                           std::move(hold));
   during.attempts = 1;
   s.ask(std::move(during));
+  b.store(v.p.header + 24, 8, v.other);
   b.store(v.p.header + 12, 4, v.other_size);
   b.store(v.p.header + 16, 8, b.clock());
   Question after = about_process(v.p, {claim(kAny, {accept(v.second.content())},
@@ -219,9 +223,13 @@ SceneGroup window_scenes() {
   out.scenes.push_back(after_the_fields());
   out.scenes.push_back(after_the_payload());
   out.scenes.push_back(
-      other_timestamp("later", "one more", [](const Value& old) { return old + 1; }));
+      other_timestamp("later", "one more", true, [](const Value& old) { return old + 1; }));
   out.scenes.push_back(
-      other_timestamp("earlier", "one less", [](const Value& old) { return old - 1; }));
+      other_timestamp("earlier", "one less", true, [](const Value& old) { return old - 1; }));
+  out.scenes.push_back(other_timestamp("upper-half", "2^32 more", false,
+                                       [](const Value& old) { return old + (1ULL << 32U); }));
+  out.scenes.push_back(other_timestamp("maximum", "the largest number", false,
+                                       [](const Value&) { return Value(UINT64_MAX); }));
   out.scenes.push_back(to_zero_and_on());
   out.scenes.push_back(garbage());
   out.scenes.push_back(unmapped());

@@ -27,6 +27,10 @@ constexpr Choice kBadHeader[] = {
     {"pctx.reader.timestamp-before-fields", "reads the fields first and both timestamps later"},
     {"pctx.reader.any-difference-counts", "retries only if the timestamp has grown"},
     {"pctx.reader.any-difference-counts:zero", "takes a zero at the second look for no change"},
+    {"pctx.reader.any-difference-counts:fields",
+     "compares pointer and size alone, and notices zero"},
+    {"pctx.reader.any-difference-counts:lower-half", "compares the lower half of the timestamp"},
+    {"pctx.reader.any-difference-counts:maximum", "takes the largest number for no change"},
     {"pctx.reader.timestamp-opaque", "refuses a timestamp in the future"},
     {"pctx.reader.timestamp-opaque:signed", "takes the timestamp for a signed number"},
     {"pctx.reader.timestamp-opaque:old", "refuses a timestamp before the start of the process"},
@@ -180,7 +184,18 @@ bool is_plausible(const Header& header, pid_t pid) {
 bool is_unchanged(const Header& first, const Header& second) {
   if (is_bad("pctx.reader.any-difference-counts")) return second.timestamp <= first.timestamp;
   if (is_bad("pctx.reader.any-difference-counts:zero") && second.timestamp == 0) return true;
-  return first == second;
+  if (is_bad("pctx.reader.any-difference-counts:maximum") && second.timestamp == UINT64_MAX) {
+    return true;
+  }
+  Header compared = second;
+  if (is_bad("pctx.reader.any-difference-counts:fields") && second.timestamp != 0) {
+    compared.timestamp = first.timestamp;
+  }
+  if (is_bad("pctx.reader.any-difference-counts:lower-half")) {
+    constexpr std::uint64_t kLower = UINT32_MAX;
+    compared.timestamp = (first.timestamp & ~kLower) | (second.timestamp & kLower);
+  }
+  return first == compared;
 }
 
 }  // namespace ctxconf::testees
