@@ -95,6 +95,7 @@ Command attach_command(CLI::App& app, const Words& command_line) {
   const auto o = std::make_shared<AttachCommand>();
   CLI::App* sub = app.add_subcommand("attach", "judge running processes, without stopping them");
   add_common(*sub, o->common);
+  add_expected_resource(*sub, o->common);
   add_expected_ids(*sub, o->common);
   add_timing(*sub, o->common, "how long to watch the processes; default: 1s");
   sub->add_flag("--all", o->all, "judge every process of this machine that publishes");

@@ -66,13 +66,16 @@ void add_common(CLI::App& app, CommonOptions& o) {
   app.add_option("--expect", o.judge.expect,
                  "the file of expected failures (`ctxconf expect init` writes one)");
   app.add_flag("--strict", o.judge.strict, "treat warnings as failures");
-  app.add_option("--expect-resource", o.judge.expect_resource,
-                 "KEY=VALUE that the published Resource must have (repeatable)")
-      ->allow_extra_args(false);
   app.add_option(
       "--out", o.judge.out,
       "write result.json, junit.xml, report.html, summary.md, timeline.json and traces/ to\n"
       "this directory");
+}
+
+void add_expected_resource(CLI::App& app, CommonOptions& o) {
+  app.add_option("--expect-resource", o.judge.expect_resource,
+                 "KEY=VALUE that the published Resource must have (repeatable)")
+      ->allow_extra_args(false);
 }
 
 void add_expected_ids(CLI::App& app, CommonOptions& o) {

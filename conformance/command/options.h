@@ -56,6 +56,7 @@ struct CommonOptions {
 // Each adds options to a subcommand. They write to `o`, which must outlive the parsing.
 void add_selection_and_report(CLI::App& app, CommonOptions& o);  // --only, --skip, -v, ...
 void add_common(CLI::App& app, CommonOptions& o);                // these, --expect, --out, ...
+void add_expected_resource(CLI::App& app, CommonOptions& o);     // what a program publishes
 void add_expected_ids(CLI::App& app, CommonOptions& o);
 void add_timing(CLI::App& app, CommonOptions& o, const char* help_of_for);
 void add_on_fail(CLI::App& app, CommonOptions& o);

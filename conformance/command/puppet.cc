@@ -110,6 +110,7 @@ Command puppet_command(CLI::App& app, const Words& command_line) {
   CLI::App* sub = app.add_subcommand(
       "puppet", "run a script of operations in a process, one by one, and judge it");
   add_common(*sub, o->common);
+  add_expected_resource(*sub, o->common);
   add_timing(*sub, o->common,
              "how long a program that the script starts by exec may run; default: 5s");
   sub->add_flag("--hide-vdso", o->common.judge.hide_vdso,

@@ -46,6 +46,7 @@ Command replay_command(CLI::App& app, const Words& command_line) {
   const auto o = std::make_shared<ReplayCommand>();
   CLI::App* sub = app.add_subcommand("replay", "judge a recorded run again, without the program");
   add_common(*sub, o->common);
+  add_expected_resource(*sub, o->common);
   add_expected_ids(*sub, o->common);
   sub->add_option("TIMELINE", o->file, "timeline.json, which a run with --out writes")->required();
 

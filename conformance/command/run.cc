@@ -43,6 +43,7 @@ Command run_command(CLI::App& app, const Words& command_line) {
                          "drive a program under test over the testee protocol and judge it:\n"
                          "ctxconf run [options] -- ADAPTER [ARGS]");
   add_common(*sub, o->common);
+  add_expected_resource(*sub, o->common);
   add_on_fail(*sub, o->common);
   add_adapter_options(*sub, o->common, o->run);
   sub->add_option("--race", o->race_seconds,

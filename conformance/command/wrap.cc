@@ -135,6 +135,7 @@ Command wrap_command(CLI::App& app, const Words& command_line) {
                          "start a program, and judge it and every process that it starts:\n"
                          "ctxconf wrap [options] -- CMD [ARGS]");
   add_common(*sub, o->common);
+  add_expected_resource(*sub, o->common);
   add_expected_ids(*sub, o->common);
   sub->add_flag("--ids-from-output", o->common.judge.ids_from_output,
                 "judge records by the traceparents and trace ids that the program prints;\n"

@@ -115,6 +115,10 @@ class ReaderTest(unittest.TestCase):
         done = self.ctxconf(USAGE, "reader", "--only", "pctx.header.*", "--", *REFERENCE)
         self.assertIn("about writers", done.stderr)
 
+    def test_options_of_what_publishes(self):
+        done = self.ctxconf(USAGE, "reader", "--expect-resource", "service.name=a", "--", *REFERENCE)
+        self.assertIn("--expect-resource", done.stderr)
+
     def test_programs_that_are_no_adapters(self):
         self.assertIn("reader: no adapter", self.ctxconf(USAGE, "reader").stderr)
         for words in (["/bin/true"], ["/bin/echo", "hello"], ["/no/such/program"]):

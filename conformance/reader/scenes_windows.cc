@@ -2,8 +2,11 @@
 // system calls. Readers without such calls meet the same moments by repetition.
 #include <sys/mman.h>
 
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "conformance/reader/publish.h"
 #include "conformance/reader/scenes.h"
@@ -215,6 +218,56 @@ Scene churn() {
   return std::move(s).scene();
 }
 
+// The same at one place. The contents differ once in each cache line, and a copy takes as long as
+// an update, so a third of the copies have parts of both.
+Scene churn_in_place() {
+  SceneBuilder s("updates-in-place", "another thread rewrites the payload as fast as it can");
+  constexpr int kLines = 6;  // with the timestamps 16 stores, the most of one round
+  std::string name_one = "ctxconf-window-";
+  std::string name_two = name_one;
+  for (int i = 0; i < kLines; ++i) {
+    const std::string rest_of_line(63, '.');
+    name_one += "1" + rest_of_line;
+    name_two += "2" + rest_of_line;
+  }
+  const Message one = service(name_one);
+  const Message two = service(name_two);
+  const puppet::Bytes first = one.encoded();
+  const puppet::Bytes second = two.encoded();
+  auto& b = s.script();
+  const Published p = publish(b, first);
+  const Value now = b.clock();
+  std::vector<Value> stores;
+  const auto store = [&](Value at, std::uint64_t width, Value value, std::uint64_t more) {
+    stores.insert(stores.end(), {std::move(at), width, std::move(value), more});
+  };
+  const auto update_to = [&](const puppet::Bytes& message, const Value& timestamp) {
+    store(p.header + 16, 8, 0, 0);
+    for (std::size_t i = 0; i < message.size(); ++i) {
+      if (first[i] != second[i]) {
+        store(p.payload + i, 1, std::to_integer<std::uint64_t>(message[i]), 0);
+      }
+    }
+    store(p.header + 16, 8, timestamp, 2);
+  };
+  update_to(second, now);
+  update_to(first, now + 1);
+  constexpr std::uint64_t kSpins = 100;  // so that a first look often meets a timestamp
+  b.by(b.thread()).later().repeat(UINT64_MAX >> 1U, std::move(stores), kSpins);
+  b.by_first();
+  auto either = not_used();
+  either.push_back(accept(one.content()));
+  either.push_back(accept(two.content()));
+  constexpr int kQuestions = 40;
+  constexpr std::uint64_t kApart = 5'000'000;  // ns; on a busy machine the thread runs now and then
+  for (int i = 0; i < kQuestions; ++i) {
+    s.ask(about_process(p, {claim("pctx.reader.rereads-timestamp", either,
+                                  "an answer mixes two versions of a context")}));
+    b.sleep(kApart);
+  }
+  return std::move(s).scene();
+}
+
 }  // namespace
 
 SceneGroup window_scenes() {
@@ -235,6 +288,7 @@ SceneGroup window_scenes() {
   out.scenes.push_back(unmapped());
   out.scenes.push_back(exec_meanwhile());
   out.scenes.push_back(churn());
+  out.scenes.push_back(churn_in_place());
   return out;
 }
 
