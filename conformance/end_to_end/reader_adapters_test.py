@@ -81,6 +81,8 @@ with open(sys.argv[1], "w") as to, open(sys.argv[2]) as back:
         print(back.readline(), end="", flush=True)
         if '"bye"' in line:
             break
+    to.close()
+    back.read()  # until the reader has ended: the next conversation must not find its end of the pipe
 """
 # Reads and answers for one conversation after the other.
 DAEMON = """
