@@ -574,7 +574,7 @@ Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
                   "run N programs at once, at most 64; default: three per processor, one with\n"
                   "--generate");
   sub->add_flag("--all-scenes", o->selftest.all_scenes,
-                "show all scenes to each reader, not only those about what is next to its mistake");
+                "show all scenes to each reader, not only those related to its mistake");
   sub->add_option("--shake", o->selftest.shaken,
                   "let ctxconf pause at random moments, as on a busy machine; SEED chooses them")
       ->type_name("SEED");

@@ -53,7 +53,7 @@ struct WrapOptions {
   bool stores = false;         // level stores: needs kHostWatchpoints and the filter
   bool watch_lifetime = true;  // --watch lifetime; false: publication
   bool steps = false;          // level steps: with `stores`
-  bool steps_at_once = true;   // --watch lifetime; false: --watch publication
+  bool steps_at_once = true;   // false: from Recording::step_changes() on
   std::string no_calls = "this host has no system call filter for tracers";  // why, with no_filter
   std::string no_stores = "no selected requirement needs them";  // why, without `stores`
   std::vector<InjectionSpec> injections;

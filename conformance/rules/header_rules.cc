@@ -272,10 +272,10 @@ Finding payload_size(const ImageEvidence& e) {
     }
     if (c->payload == nullptr) continue;
     if (c->payload->problem == PayloadProblem::kNotWalkable) {
-      Finding f = failed(
-          fmt::format("payload_size is {}, which is not the message's length: {} (offset {})",
-                      h.payload_size, c->payload->detail, c->payload->problem_offset),
-          "size is not the message's length");
+      Finding f =
+          failed(fmt::format("payload_size is {}, but decoding stopped at offset {}: {}",
+                             h.payload_size, c->payload->problem_offset, c->payload->detail),
+                 "size is not the message's length");
       f.evidence = {maps_line(*c)};
       f.hexdumps = {compared(e, *c, {mark}),
                     payload_dump(*c, c->payload->problem_offset,
