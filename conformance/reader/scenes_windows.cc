@@ -166,55 +166,43 @@ Scene exec_meanwhile() {
   return std::move(s).scene();
 }
 
+// One store of a round of repeat(): `more` is added to the value in each further round.
+void add_store(std::vector<Value>& round, Value at, std::uint64_t width, Value value,
+               std::uint64_t more = 0) {
+  round.insert(round.end(), {std::move(at), width, std::move(value), more});
+}
+
+void update_without_end(SceneBuilder& s, std::vector<Value> round, std::uint64_t spins = 0) {
+  auto& b = s.script();
+  b.by(b.thread()).later().repeat(UINT64_MAX >> 1U, std::move(round), spins);
+  b.by_first();
+}
+
+Question either_of(const Published& p, const Message& one, const Message& two) {
+  auto either = not_used();
+  either.push_back(accept(one.content()));
+  either.push_back(accept(two.content()));
+  return about_process(p, {claim("pctx.reader.rereads-timestamp", std::move(either),
+                                 "an answer mixes two versions of a context")});
+}
+
 // Updates without end, as OTEP 4719 describes them: no answer mixes two versions.
 Scene churn() {
   SceneBuilder s("updates-without-end",
                  "another thread updates between two contents as fast as it can");
-  Versions v = lay_out(s);
-  auto& b = s.script();
-  const Value now = b.clock();
-  b.by(b.thread())
-      .later()
-      .repeat(UINT64_MAX >> 1U, {v.p.header + 16,
-                                 8,
-                                 0,
-                                 0,
-                                 v.p.header + 24,
-                                 8,
-                                 v.other,
-                                 0,
-                                 v.p.header + 12,
-                                 4,
-                                 v.other_size,
-                                 0,
-                                 v.p.header + 16,
-                                 8,
-                                 now,
-                                 2,
-                                 v.p.header + 16,
-                                 8,
-                                 0,
-                                 0,
-                                 v.p.header + 24,
-                                 8,
-                                 v.p.payload,
-                                 0,
-                                 v.p.header + 12,
-                                 4,
-                                 v.p.size,
-                                 0,
-                                 v.p.header + 16,
-                                 8,
-                                 now + 1,
-                                 2});
-  b.by_first();
-  auto either = not_used();
-  either.push_back(accept(v.first.content()));
-  either.push_back(accept(v.second.content()));
-  for (int i = 0; i < 8; ++i) {
-    s.ask(about_process(v.p, {claim("pctx.reader.rereads-timestamp", either,
-                                    "an answer mixes two versions of a context")}));
-  }
+  const Versions v = lay_out(s);
+  const Value now = s.script().clock();
+  std::vector<Value> round;
+  const auto update_to = [&](const Value& payload, std::uint64_t size, const Value& timestamp) {
+    add_store(round, v.p.header + 16, 8, 0);
+    add_store(round, v.p.header + 24, 8, payload);
+    add_store(round, v.p.header + 12, 4, size);
+    add_store(round, v.p.header + 16, 8, timestamp, 2);
+  };
+  update_to(v.other, v.other_size, now);
+  update_to(v.p.payload, v.p.size, now + 1);
+  update_without_end(s, std::move(round));
+  for (int i = 0; i < 8; ++i) s.ask(either_of(v.p, v.first, v.second));
   return std::move(s).scene();
 }
 
@@ -237,32 +225,23 @@ Scene churn_in_place() {
   auto& b = s.script();
   const Published p = publish(b, first);
   const Value now = b.clock();
-  std::vector<Value> stores;
-  const auto store = [&](Value at, std::uint64_t width, Value value, std::uint64_t more) {
-    stores.insert(stores.end(), {std::move(at), width, std::move(value), more});
-  };
+  std::vector<Value> round;
   const auto update_to = [&](const puppet::Bytes& message, const Value& timestamp) {
-    store(p.header + 16, 8, 0, 0);
+    add_store(round, p.header + 16, 8, 0);
     for (std::size_t i = 0; i < message.size(); ++i) {
-      if (first[i] != second[i]) {
-        store(p.payload + i, 1, std::to_integer<std::uint64_t>(message[i]), 0);
-      }
+      if (first[i] == second[i]) continue;
+      add_store(round, p.payload + i, 1, std::to_integer<std::uint64_t>(message[i]));
     }
-    store(p.header + 16, 8, timestamp, 2);
+    add_store(round, p.header + 16, 8, timestamp, 2);
   };
   update_to(second, now);
   update_to(first, now + 1);
   constexpr std::uint64_t kSpins = 100;  // so that a first look often meets a timestamp
-  b.by(b.thread()).later().repeat(UINT64_MAX >> 1U, std::move(stores), kSpins);
-  b.by_first();
-  auto either = not_used();
-  either.push_back(accept(one.content()));
-  either.push_back(accept(two.content()));
+  update_without_end(s, std::move(round), kSpins);
   constexpr int kQuestions = 40;
   constexpr std::uint64_t kApart = 5'000'000;  // ns; on a busy machine the thread runs now and then
   for (int i = 0; i < kQuestions; ++i) {
-    s.ask(about_process(p, {claim("pctx.reader.rereads-timestamp", either,
-                                  "an answer mixes two versions of a context")}));
+    s.ask(either_of(p, one, two));
     b.sleep(kApart);
   }
   return std::move(s).scene();

@@ -57,14 +57,6 @@ bool is_beyond_limit(const Operation& operation, const ReaderTraits& traits) {
          has_result(operation, "reject");
 }
 
-// The process that reads for the adapter, if the adapter has not started it.
-std::optional<std::int64_t> foreign_reader(const Session& session) {
-  const Json hello = Json::parse(session.hello, nullptr, false);
-  if (!hello.is_object() || !hello.contains("pid") || !hello["pid"].is_number_integer()) return {};
-  const auto pid = hello["pid"].get<std::int64_t>();
-  return pid == session.root.pid ? std::nullopt : std::optional(pid);
-}
-
 std::string not_started(std::int64_t pid) {
   return fmt::format(
       "process {}, which reads, was there before its adapter: its system calls are not seen", pid);
@@ -72,7 +64,7 @@ std::string not_started(std::int64_t pid) {
 constexpr const char* kStartIt = "an adapter that starts the process that reads";
 
 Finding window_missed(const SceneEvidence& scene, const std::string& hold) {
-  const auto foreign = foreign_reader(*scene.session);
+  const auto& foreign = scene.foreign_reader;
   return unobservable(fmt::format("the moment \"{}\" did not come{}", hold,
                                   foreign ? ": " + not_started(*foreign) : std::string()),
                       foreign ? kStartIt : "a reader whose reads of the target are system calls");
@@ -140,9 +132,7 @@ std::optional<Finding> answers(const SceneEvidence& scene, std::string_view requ
 }
 
 Finding no_reads(const SceneEvidence& scene) {
-  if (const auto foreign = foreign_reader(*scene.session)) {
-    return unobservable(not_started(*foreign), kStartIt);
-  }
+  if (scene.foreign_reader) return unobservable(not_started(*scene.foreign_reader), kStartIt);
   return unobservable("the reader made no system call that reads the target",
                       "a reader that reads by process_vm_readv, /proc/PID/mem or ptrace");
 }

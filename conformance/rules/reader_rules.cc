@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -297,18 +298,26 @@ constexpr ReaderRule kRules[] = {
     {.id = "tctx.reader.authoritative", .rule = answers, .trait = "second_source"},
 };
 
+std::optional<std::int64_t> foreign_reader(const Json& hello, std::int64_t adapter) {
+  if (!hello.is_object() || !hello.contains("pid") || !hello["pid"].is_number_integer()) return {};
+  const auto pid = hello["pid"].get<std::int64_t>();
+  return pid == adapter ? std::nullopt : std::optional(pid);
+}
+
 }  // namespace
 
 std::vector<SceneEvidence> scenes_of(const Session& session) {
   const Json hello = Json::parse(session.hello, nullptr, false);
   const ReaderTraits traits(hello.is_object() ? hello.value("caps", Json::object())
                                               : Json::object());
+  const auto foreign = foreign_reader(hello, session.root.pid);
   std::vector<SceneEvidence> out;
   for (std::size_t i = 0; i < session.checks.size(); ++i) {
     SceneEvidence scene;
     scene.session = &session;
     scene.scene = &session.checks[i];
     scene.traits = traits;
+    scene.foreign_reader = foreign;
     for (const Operation& o : session.operations) {
       if (o.check == i && o.question) scene.operations.push_back(&o);
     }
@@ -320,8 +329,9 @@ std::vector<SceneEvidence> scenes_of(const Session& session) {
 std::vector<SceneEvidence> scenes_of(const Timeline& timeline) {
   std::vector<SceneEvidence> out;
   if (timeline.mode != Mode::kReader) return out;
-  for (const Session& s : timeline.sessions)
+  for (const Session& s : timeline.sessions) {
     std::ranges::move(scenes_of(s), std::back_inserter(out));
+  }
   return out;
 }
 

@@ -1,6 +1,7 @@
 // Rules about readers: pure functions from what a scene showed to a finding.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -20,12 +21,13 @@ struct SceneEvidence {
   const CheckRun* scene = nullptr;
   std::vector<const Operation*> operations;  // with a question, in order
   ReaderTraits traits{nlohmann::json::object()};
+  // The process that reads for the adapter, if the adapter has not started it.
+  std::optional<std::int64_t> foreign_reader;
 };
 
-// The scenes of a recording of `reader`, in order.
+// The scenes of a session of `reader`, in order; of all sessions, or none in other modes.
 std::vector<SceneEvidence> scenes_of(const Session& session);
-std::vector<SceneEvidence> scenes_of(
-    const Timeline& timeline);  // of all sessions; none in other modes
+std::vector<SceneEvidence> scenes_of(const Timeline& timeline);
 
 // Nothing: the scene says nothing about the requirement.
 using ReaderRuleFunction = std::optional<Finding> (*)(const SceneEvidence& scene,
