@@ -12,6 +12,7 @@
 #include <span>
 #include <utility>
 
+#include "sys/loaded_file.h"
 #include "sys/process.h"
 #include "sys/tls_variable.h"
 
@@ -27,6 +28,7 @@ constexpr std::size_t kMostBeginnings = 64;  // of one file; dlmopen allows 16 n
 constexpr std::uint64_t kMostPieces = 64;    // mappings per segment
 constexpr std::size_t kMostThreads = 16;
 constexpr std::size_t kMostLoadedDynamicEntries = 1024;
+constexpr std::size_t kMostFromMemory = std::size_t{32} << 20U;  // bytes of one process
 
 // The mappings of one file, ascending.
 struct MappedFile {
@@ -106,7 +108,7 @@ struct Opened {
 class ModuleFinder {
  public:
   ModuleFinder(pid_t pid, ElfCache& cache, const ElfLimits& limits)
-      : cache_(cache), budget_(std::make_shared<ElfBudget>(limits)) {
+      : cache_(cache), budget_(std::make_shared<ElfBudget>(limits)), memory_(pid) {
     proc_ = "/proc/" + std::to_string(pid);
     struct stat program{};
     if (stat_program(proc_, program)) return;
@@ -126,7 +128,10 @@ class ModuleFinder {
       return;
     }
     const MapEntry& lowest = file.entries.front();
-    const auto opened = open(lowest);
+    auto opened = open(lowest);
+    if (!opened && file.executable) {
+      if (auto loaded = from_memory(file)) opened = std::move(loaded);
+    }
     if (!opened) {
       note(lowest.name, to_string(opened.error()), file.executable);
       return;
@@ -166,7 +171,28 @@ class ModuleFinder {
     // Refused without privileges; missing when the mapping has changed since.
     if (opened || opened.error().err == EINVAL) return opened;
     if (!entry.name.starts_with('/')) return opened;
-    return open_path(proc_ + "/root" + path_of(entry), entry.name, entry.inode);
+    opened = open_path(proc_ + "/root" + path_of(entry), entry.name, entry.inode);
+    if (opened || entry.inode != program_.second) return opened;
+    // The program can be opened even if it was removed.
+    if (auto program = open_path(proc_ + "/exe", entry.name, entry.inode)) return program;
+    return opened;
+  }
+
+  // Where the file cannot be opened, for whatever reason.
+  Result<Opened> from_memory(const MappedFile& file) {
+    struct Loaded {
+      std::vector<std::byte> bytes;
+      std::optional<ElfImage> image;
+    };
+    const auto loaded = std::make_shared<Loaded>();
+    CTX_ASSIGN_OR_RETURN(bytes, loaded_file(memory_, file.entries, from_memory_left_));
+    if (!budget_->take_bytes(bytes.size())) return fail("read ELF file", E2BIG, "");
+    loaded->bytes = std::move(bytes);
+    CTX_ASSIGN_OR_RETURN(image,
+                         ElfImage::from_memory(loaded->bytes, file.entries.front().name, budget_));
+    from_memory_left_ -= loaded->bytes.size();
+    loaded->image = std::move(image);
+    return Opened{{}, std::shared_ptr<const ElfImage>(loaded, &*loaded->image)};
   }
 
   // `inode`: only a file with that number is the right one.
@@ -198,8 +224,8 @@ class ModuleFinder {
       if (found_.modules.size() >= kMostModules) return;
       const MapEntry& lowest = file.entries[first];
       Module module{lowest.name, lowest.range.begin(), bias, false, {}, opened.image};
-      module.main_executable =
-          !found_main_ && program_ == std::pair(opened.identity.device, opened.identity.inode);
+      module.main_executable = !found_main_ && opened.identity.inode != 0 &&
+                               program_ == std::pair(opened.identity.device, opened.identity.inode);
       found_main_ |= module.main_executable;
       if (module.main_executable) found_.musl = wants_musl(*opened.image);
       found_.modules.push_back(std::move(module));
@@ -222,6 +248,8 @@ class ModuleFinder {
   std::string proc_;
   std::pair<std::uint64_t, std::uint64_t> program_;  // device, inode
   bool found_main_ = false;
+  ProcessMemory memory_;
+  std::size_t from_memory_left_ = kMostFromMemory;
   Modules found_;
 };
 
