@@ -11,8 +11,10 @@ add_custom_command(
 ctxconf_library(ctxconf_scenes
   SRCS conformance/reader/call_recorder.cc conformance/reader/play_scene.cc
        conformance/reader/premises.cc
+       conformance/reader/message_content.cc
        conformance/reader/publish.cc conformance/reader/scene.cc conformance/reader/scenes.cc
-       conformance/reader/scenes_early.cc conformance/reader/scenes_headers.cc
+       conformance/reader/scenes_early.cc conformance/reader/scenes_generated.cc
+       conformance/reader/scenes_headers.cc
        conformance/reader/scenes_lifetimes.cc conformance/reader/scenes_names.cc
        conformance/reader/scenes_payloads.cc conformance/reader/scenes_records.cc
        conformance/reader/scenes_reference_data.cc
@@ -20,7 +22,7 @@ ctxconf_library(ctxconf_scenes
        conformance/reader/scenes_vectors.cc
        conformance/reader/scenes_windows.cc
        conformance/reader/target.cc conformance/reader/target_harm.cc ${PROJECT_BINARY_DIR}/scene_vectors.cc
-  DEPS ctxconf_golden ctxconf_proto ctxconf_puppet ctxconf_testee)
+  DEPS ctxconf_golden ctxconf_grammar ctxconf_proto ctxconf_puppet ctxconf_testee)
 ctxconf_test(call_recorder_test SRCS conformance/reader/call_recorder_test.cc DEPS ctxconf_scenes)
 ctxconf_test(target_harm_test SRCS conformance/reader/target_harm_test.cc DEPS ctxconf_scenes
   LABELS ptrace)

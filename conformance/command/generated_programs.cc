@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -23,6 +22,7 @@
 
 #include "conformance/command/files.h"
 #include "conformance/command/judging.h"
+#include "conformance/command/options.h"
 #include "conformance/command/print.h"
 #include "conformance/evidence/timeline.h"
 #include "conformance/judge/judge.h"
@@ -458,12 +458,9 @@ bool wanted(const GeneratedProgramsCommand& c, std::uint64_t index, bool deviant
 
 int command_generated_programs(const GeneratedProgramsCommand& c) {
   if (!c.scripts.empty()) return judge_regressions(c);
-  std::uint64_t seed = 0;
-  const auto* end = c.seed.data() + c.seed.size();
-  if (const auto [at, error] = std::from_chars(c.seed.data(), end, seed, 16);
-      c.seed.empty() || error != std::errc() || at != end) {
-    return complain(kExitUsage, "selftest: --seed is not a 64-bit hexadecimal number");
-  }
+  const auto given = hex_number(c.seed);
+  if (!given) return complain(kExitUsage, "selftest: --seed is not a 64-bit hexadecimal number");
+  const std::uint64_t seed = *given;
   if (c.show) {
     const puppet::Surroundings host;
     for (std::uint64_t i = 0; i < c.count; ++i) {

@@ -116,6 +116,15 @@ void add_channel(CLI::App& app, std::string& channel, double& timeout_scale) {
       ->check(CLI::IsMember({"stdio", "fd3"}));
 }
 
+std::optional<std::uint64_t> hex_number(const std::string& text) {
+  constexpr int kHexadecimal = 16;
+  std::uint64_t out = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, out, kHexadecimal);
+  if (error != std::errc() || at != end) return std::nullopt;
+  return out;
+}
+
 int settle(CommonOptions& o, const std::vector<std::string>& command_line) {
   o.judge.command_line = command_line;
   o.judge.console.verbosity = std::min(o.verbosity, 2);

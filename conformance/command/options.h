@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -61,6 +62,9 @@ void add_expected_ids(CLI::App& app, CommonOptions& o);
 void add_timing(CLI::App& app, CommonOptions& o, const char* help_of_for);
 void add_on_fail(CLI::App& app, CommonOptions& o);
 void add_channel(CLI::App& app, std::string& channel, double& timeout_scale);
+
+// A hexadecimal number of at most 64 bits, without 0x.
+std::optional<std::uint64_t> hex_number(const std::string& text);
 
 // Parses the words of `o`, and removes the reports of an earlier run. Returns 0, or the exit code
 // after a complaint.

@@ -2,6 +2,9 @@
 // and judges its answers and its reads.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <deque>
+#include <functional>
+#include <iterator>
 #include <memory>
 
 #include "conformance/command/command.h"
@@ -10,41 +13,65 @@
 #include "conformance/command/print.h"
 #include "conformance/puppet/record_script.h"
 #include "conformance/reader/play_scene.h"
+#include "conformance/reader/scenes.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/capabilities.h"
 
 namespace ctxconf::conformance {
 namespace {
 
+constexpr std::uint64_t kMostGenerated = 10'000;
+constexpr const char* kUsualSeed = "4719";  // the same in each run of CI
+
 struct ReaderCommand {
   CommonOptions common;
   AdapterRun run;
   std::string show;  // the scene whose script is printed; empty: none
+  std::uint64_t generated = 0;
 };
 
-int show_scene(const std::string& name) {
-  for (const reader::SceneGroup& group : reader::scene_groups()) {
-    for (const reader::Scene& scene : group.scenes) {
-      if (scene.name != name) continue;
-      return print("# " + scene.about + "\n" + to_json(scene.script), kExitClean);
+using Scenes = std::deque<reader::SceneGroup>;
+
+// Of both lists, in order.
+void for_each_scene(const Scenes& generated, const std::function<void(const reader::Scene&)>& f) {
+  for (const Scenes* const list : {&reader::scene_groups(), &generated}) {
+    for (const reader::SceneGroup& group : *list) {
+      for (const reader::Scene& scene : group.scenes) f(scene);
     }
   }
+}
+
+int show_scene(const Scenes& generated, const std::string& name) {
+  std::string out;
+  for_each_scene(generated, [&](const reader::Scene& scene) {
+    if (scene.name == name) out = "# " + scene.about + "\n" + to_json(scene.script);
+  });
+  if (!out.empty()) return print(out, kExitClean);
   return complain(kExitUsage, "--show: no scene " + name, "--show=list prints the names");
 }
 
-int list_scenes() {
+int list_scenes(const Scenes& generated) {
   std::string out;
-  for (const reader::SceneGroup& group : reader::scene_groups()) {
-    for (const reader::Scene& scene : group.scenes) {
-      out += scene.name + "\t" + scene.about + "\n";
-    }
-  }
+  for_each_scene(generated, [&](const reader::Scene& scene) {
+    out += scene.name + "\t" + scene.about + "\n";
+  });
   return print(out, kExitClean);
 }
 
 int judge_reader(ReaderCommand& o) {
-  if (o.show == "list") return list_scenes();
-  if (!o.show.empty()) return show_scene(o.show);
+  const auto& host = sys::Capabilities::of_this_host();
+  Scenes generated;
+  if (o.generated > 0) {
+    if (o.run.seed.empty()) o.run.seed = kUsualSeed;
+    const auto seed = hex_number(o.run.seed);
+    if (!seed) {
+      return complain(kExitUsage, "--seed is not a 64-bit hexadecimal number", "--seed 4719");
+    }
+    generated.push_back(
+        reader::generated_scenes(o.generated, *seed, host.has(sys::kHostAnonVmaName)));
+  }
+  if (o.show == "list") return list_scenes(generated);
+  if (!o.show.empty()) return show_scene(generated, o.show);
   const auto programs = puppet::find_puppets();
   if (!programs) {
     return complain(kExitHarnessError, sys::to_string(programs.error()),
@@ -54,11 +81,11 @@ int judge_reader(ReaderCommand& o) {
   stage.programs = *programs;
   stage.timeout_scale = o.common.judge.timeout_scale;
   stage.calls = std::make_shared<reader::ReaderCallRecorder>();
-  const auto& host = sys::Capabilities::of_this_host();
   stage.names_memory = host.has(sys::kHostAnonVmaName);
   stage.names_shmem = host.has(sys::kHostShmemVmaName);
   stage.early = std::make_shared<std::map<std::string, std::unique_ptr<reader::Target>>>();
-  const auto groups = reader::groups_of(reader::scene_groups(), stage);
+  auto groups = reader::groups_of(reader::scene_groups(), stage);
+  std::ranges::move(reader::groups_of(generated, stage), std::back_inserter(groups));
   o.run.name = "reader";
   o.run.mode = Mode::kReader;
   o.run.role = Role::kReader;
@@ -82,6 +109,14 @@ Command reader_command(CLI::App& app, const Words& command_line) {
       "ctxconf reader [options] -- ADAPTER [ARGS]");
   add_common(*sub, o->common);
   add_adapter_options(*sub, o->common, o->run);
+  auto* generate =
+      sub->add_option("--generate", o->generated,
+                      "show N generated legal programs as well, and ask after each of their acts")
+          ->type_name("N")
+          ->check(CLI::Range(std::uint64_t{1}, kMostGenerated));
+  sub->get_option("--seed")
+      ->description("seed of the generated programs, in hexadecimal; default: 4719")
+      ->needs(generate);
   sub->add_option("--show", o->show,
                   "print the script of a scene and stop; --show=list prints all names");
 

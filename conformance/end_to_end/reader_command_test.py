@@ -85,6 +85,16 @@ class ReaderTest(unittest.TestCase):
         self.assertIn("it answered accept", done.stdout)
         failed = [row for row, outcome in self.outcomes().items() if outcome == "fail"]
         self.assertEqual(failed, [REREADS])
+        # Each report says what was shown to the reader, what it read, and what it made of it.
+        cases = ElementTree.parse(os.path.join(self.out, "junit.xml")).getroot().findall(".//testcase")
+        [failure] = [c.find("failure") for c in cases if c.find("failure") is not None]
+        with open(os.path.join(self.out, "report.html"), encoding="utf-8") as file:
+            page = file.read()
+        for report in (ElementTree.tostring(failure, encoding="unicode"), page):
+            self.assertRegex(report, r"scene [a-z]+/[a-z-]+")
+            self.assertRegex(report, r"process_vm_readv of \d+ 0x[0-9a-f]+\+32 \(header\)")
+            self.assertIn("it answered accept", report)
+            self.assertIn("4f 54 45 4c 5f 43 54 58", report)
         trace = next(row["trace"] for row in self.result()["results"] if row["id"] == REREADS)
         self.ctxconf(FAILED, "replay", trace)
 
@@ -110,6 +120,48 @@ class ReaderTest(unittest.TestCase):
                             BAD_READER, "--bad", "pctx.reader.duplicate-keys")
         self.assertIn("SIGABRT", done.stdout)
         self.assertEqual(self.outcomes(), {"pctx.reader.duplicate-keys": "crash"})
+
+    def test_memory_beyond_the_limit(self):
+        done = self.ctxconf(FAILED, "reader", "--only", "pctx.reader.no-context", "--out", self.out, "--",
+                            BAD_READER, "--bad", "pctx.reader.no-context:memory")
+        self.assertRegex(done.stdout, r"the reader used more than 64 MiB of memory for one answer; in \S+ \(12\d MiB\)")
+        self.assertEqual(self.outcomes(), {"pctx.reader.no-context": "pass"})
+
+    def test_generated_programs(self):
+        decodes = ("--only", "pctx.reader.decodes-process-context")
+        merges = (BAD_READER, "--bad", "pctx.reader.decodes-process-context:merges")
+        self.ctxconf(CLEAN, "reader", *decodes, "--", *merges)
+        done = self.ctxconf(FAILED, "reader", *decodes, "--generate", "10", "--out", self.out, "--", *merges)
+        self.assertIn("scene generated/generated-4719-", done.stdout)
+        self.assertIn("seed 4719", done.stdout)
+        self.ctxconf(FAILED, "replay", os.path.join(self.out, "timeline.json"))
+        done = self.ctxconf(CLEAN, "reader", *decodes, "--generate", "10", "--seed", "abc", "--", *REFERENCE)
+        self.assertIn("seed abc", done.stdout)
+
+    def test_options_of_generated_programs(self):
+        shown = self.ctxconf(CLEAN, "reader", "--generate", "2", "--show", "generated-4719-1").stdout
+        self.assertTrue(shown.startswith("# program 1 of the seed 4719\n{"), shown[:200])
+        again = self.ctxconf(CLEAN, "reader", "--generate", "3", "--seed", "4719", "--show", "generated-4719-1").stdout
+        self.assertEqual(shown, again)
+        self.ctxconf(USAGE, "reader", "--show", "generated-4719-1")
+        for words in (["--seed", "1"], ["--generate", "0"], ["--generate", "1", "--seed", "x"]):
+            with self.subTest(words):
+                self.assertIn(words[-2], self.ctxconf(USAGE, "reader", *words, "--", *REFERENCE).stderr)
+
+    # A library that is a memfd, or was removed, can be opened by its mapping with privileges only.
+    @unittest.skipUnless(os.geteuid() == 0, "needs root: becomes another user")
+    def test_as_another_user(self):
+        nobody = 65534
+        os.chmod(self.folder, 0o777)
+        become = ("setpriv", "--reuid", str(nobody), "--regid", str(nobody), "--clear-groups")
+        if subprocess.run([*become, CTXCONF, "--version"], check=False, capture_output=True).returncode != 0:
+            self.skipTest(f"another user may not run {CTXCONF}")
+        self.env["HOME"] = self.folder
+        done = subprocess.run([*become, CTXCONF, "reader", "--only", "tctx.reader.all-modules", "--out", self.out, "--",
+                               *REFERENCE], cwd=self.folder, stdin=subprocess.DEVNULL, env=self.env,
+                              capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        self.assertEqual(done.returncode, CLEAN, done.stdout + done.stderr)
+        self.assertEqual(self.outcomes(), {"tctx.reader.all-modules": "pass"})
 
     def test_requirements_that_readers_do_not_have(self):
         done = self.ctxconf(USAGE, "reader", "--only", "pctx.header.*", "--", *REFERENCE)

@@ -71,7 +71,9 @@ struct AnswerClaim {
   std::vector<AllowedAnswer> allowed;  // one of them must fit
   std::vector<std::string> never;      // texts that must not occur in the answer
   std::string otherwise;  // what is wrong with any other answer: "the search stopped at a decoy"
-  bool info = false;      // only mentioned, whatever the severity of the requirement
+  // Whatever the severity of the requirement:
+  bool info = false;     // only mentioned
+  bool warning = false;  // a warning
   friend bool operator==(const AnswerClaim&, const AnswerClaim&) = default;
 };
 

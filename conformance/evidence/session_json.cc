@@ -96,6 +96,7 @@ void members(auto& m, Is<AnswerClaim> auto& c) {
   m.texts("never", c.never);
   m.text("otherwise", c.otherwise);
   if (m.has("info", c.info)) m.flag("info", c.info);
+  if (m.has("warning", c.warning)) m.flag("warning", c.warning);
 }
 
 void members(auto& m, Is<ReaderQuestion> auto& q) {

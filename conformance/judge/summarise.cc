@@ -1,6 +1,7 @@
 #include "conformance/judge/summarise.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <csignal>
@@ -16,6 +17,7 @@
 #include "conformance/judge/gather.h"
 #include "conformance/judge/judge.h"
 #include "conformance/rules/operation_pictures.h"
+#include "conformance/rules/reader_rules.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -192,31 +194,39 @@ void add_ended_adapters(const Timeline& t, const std::set<const CheckRun*>& told
   }
 }
 
-// Adds what a reader did to its targets: once, with the scenes.
+// Adds what a reader did to its targets, and that it used too much memory: each once, with the
+// scenes.
 void add_harm(const Timeline& t, RunResult& out) {
   constexpr std::size_t kMostScenes = 3;  // that are named
+  constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20U;
   struct Harm {
     ImageKey reader;
     std::vector<std::string> scenes;
   };
   std::map<std::string, Harm> all;
-  for (const Session& s : t.sessions) {
-    for (const CheckRun& c : s.checks) {
-      if (c.harm.empty()) continue;
-      Harm& harm = all[c.harm];
-      if (harm.scenes.empty()) harm.reader = s.root;
-      const std::string scene = s.group + "/" + c.name;
-      if (std::ranges::find(harm.scenes, scene) == harm.scenes.end()) harm.scenes.push_back(scene);
+  const auto add = [&](const SceneEvidence& scene, const std::string& what,
+                       const std::string& amount = {}) {
+    Harm& harm = all[what];
+    if (harm.scenes.empty()) harm.reader = scene.session->root;
+    const std::string where = scene.session->group + "/" + scene.scene->name + amount;
+    if (std::ranges::find(harm.scenes, where) == harm.scenes.end()) harm.scenes.push_back(where);
+  };
+  for (const SceneEvidence& scene : scenes_of(t)) {
+    if (!scene.scene->harm.empty()) add(scene, scene.scene->harm);
+    if (const auto excess = memory_excess(scene)) {
+      add(scene,
+          fmt::format("used more than {} MiB of memory for one answer",
+                      excess->limit_bytes / kMebibyte),
+          fmt::format(" ({} MiB)", excess->used_bytes / kMebibyte));
     }
   }
   for (const auto& [what, harm] : all) {
-    std::string scenes;
-    for (std::size_t i = 0; i < std::min(kMostScenes, harm.scenes.size()); ++i) {
-      scenes += (i == 0 ? "" : ", ") + harm.scenes[i];
-    }
-    if (harm.scenes.size() > kMostScenes) {
-      scenes += fmt::format(" and {} more", harm.scenes.size() - kMostScenes);
-    }
+    const std::size_t named = std::min(kMostScenes, harm.scenes.size());
+    std::string scenes = fmt::format(
+        "{}", fmt::join(harm.scenes.begin(),
+                        harm.scenes.begin() + static_cast<std::ptrdiff_t>(named), ", "));
+    if (harm.scenes.size() > named)
+      scenes += fmt::format(" and {} more", harm.scenes.size() - named);
     out.problems.push_back({.outcome = Outcome::kFail,
                             .image = harm.reader,
                             .text = fmt::format("the reader {}; in {}", what, scenes)});

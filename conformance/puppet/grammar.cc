@@ -128,12 +128,15 @@ struct Context {
   std::uint64_t buffer_size = 0;
   std::optional<Value> file;  // the file of that mapping, while it is open
   Value stamp;
+  Bytes message;
+  std::vector<std::string> names;  // of the records of its threads
 };
 
 class Emission {
  public:
-  explicit Emission(Plan& plan)
+  explicit Emission(Plan& plan, std::vector<Moment>* moments)
       : plan_(plan),
+        moments_(moments),
         builder_(plan.slot ? Program::kSlot : Program::kPlain),
         contexts_(builder_, plan.used, [this] { safe_cuts_.push_back(builder_.size()); }) {}
 
@@ -214,9 +217,25 @@ class Emission {
           contexts_.act(act.thread, rng_);
           break;
       }
+      note_moment();
     }
     home();
     builder_.look();
+  }
+
+  void note_moment() {
+    if (moments_ == nullptr || child_ || first_ended_) return;
+    home();
+    Moment moment;
+    moment.operations = builder_.size();
+    if (context_) {
+      moment.message = context_->message;
+      moment.header = context_->base;
+      moment.payload = context_->payload;
+      moment.names = context_->names;
+      moment.records = contexts_.visible();
+    }
+    moments_->push_back(std::move(moment));
   }
 
   void exec(const Act& act) {
@@ -244,6 +263,7 @@ class Emission {
   void first_ends(const Act& act) {
     if (child_) return;
     use("end.first-thread");
+    first_ended_ = true;
     const Value heir = builder_.thread();
     contexts_.first_ends(act.thread);
     builder_.first_is(heir);
@@ -253,6 +273,10 @@ class Emission {
   // Without the variable there are no requirements for it.
   std::optional<Reference> reference_of(const Content& content) const {
     return slot_ ? content.reference : std::nullopt;
+  }
+  std::vector<std::string> names_of(const Content& content) const {
+    const auto reference = reference_of(content);
+    return reference && reference->keys ? *reference->keys : std::vector<std::string>();
   }
   Bytes message_of(Content content) const {
     content.reference = reference_of(content);
@@ -657,6 +681,8 @@ class Emission {
     home();
     c.stamp = stamp_;
     last_stamp_ = stamp_;
+    c.message = message;
+    c.names = names_of(p.content);
     context_ = c;
     withdrawn_.reset();
     published_ = true;
@@ -833,6 +859,10 @@ class Emission {
     home();
     next.stamp = stamp_;
     last_stamp_ = stamp_;
+    if (renewal != Renewal::kUnchanged) {
+      next.message = message;
+      next.names = names_of(u.content);
+    }
     c = next;
     if (renewal != Renewal::kUnchanged) contexts_.published(reference_of(u.content));
   }
@@ -1065,6 +1095,8 @@ class Emission {
   }
 
   Plan& plan_;
+  std::vector<Moment>* moments_;
+  bool first_ended_ = false;
   Rng rng_{0};
   Builder builder_;
   ThreadScript contexts_;
@@ -1297,7 +1329,7 @@ Plan legal_plan(Rng& rng, const Surroundings& host, Threads threads) {
   return plan;
 }
 
-Script script_of(Plan& plan) { return Emission(plan).run(); }
+Script script_of(Plan& plan, std::vector<Moment>* moments) { return Emission(plan, moments).run(); }
 
 void make_room(Publication& p) {
   const bool in_it = p.location == Location::kInline || p.location == Location::kInlineGap;

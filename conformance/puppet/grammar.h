@@ -236,7 +236,18 @@ enum class Threads : std::uint8_t { kMaybe, kNever, kAlways };  // whether threa
 Act made(Act::Kind kind, Rng& rng);
 Plan legal_plan(Rng& rng, const Surroundings& host, Threads threads = Threads::kMaybe);
 Update legal_update(Rng& rng, const Publication& published, bool threads);
-Script script_of(Plan& plan);  // adds to plan.used
+// What a reader finds in the process itself between two acts.
+struct Moment {
+  std::size_t operations = 0;  // of the script that come before
+  // The message of its context, and the addresses; nothing: there is no context.
+  std::optional<Bytes> message;
+  Value header;
+  Value payload;
+  std::vector<std::string> names;  // of its records, by index
+  std::vector<ThreadScript::Visible> records;
+};
+// Adds to plan.used. `moments`: after each act, until the first thread ends.
+Script script_of(Plan& plan, std::vector<Moment>* moments = nullptr);
 // The room for an inline payload must fit what the payload became.
 void make_room(Publication& publication);
 

@@ -772,6 +772,18 @@ bool ThreadScript::is_attached() const {
       state_.threads, [](const auto& t) { return !t.second.held.empty() && !t.second.hidden; });
 }
 
+std::vector<ThreadScript::Visible> ThreadScript::visible() const {
+  std::vector<Visible> out;
+  if (!state_.usable) return out;
+  for (const auto& [number, thread] : state_.threads) {
+    if (thread.held.empty() || thread.hidden) continue;
+    out.push_back({.thread = thread.actor,
+                   .record = thread.held.back().at,
+                   .bytes = thread.held.back().bytes});
+  }
+  return out;
+}
+
 void ThreadScript::withdrawn() {
   if (is_attached()) use("withdrawn.attached");
   state_.usable = false;

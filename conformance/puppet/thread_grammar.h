@@ -173,6 +173,13 @@ class ThreadScript {
   void end_child();
   bool any_attached() const { return attached_; }
   bool is_attached() const;  // whether a thread has a record now
+  // The records that a reader finds now, and whose they are.
+  struct Visible {
+    std::optional<Value> thread;  // nothing: the first one
+    Value record;
+    Bytes bytes;
+  };
+  std::vector<Visible> visible() const;
 
  private:
   struct Held {

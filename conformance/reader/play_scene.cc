@@ -202,8 +202,9 @@ bool Stage::is_satisfied(const AnswerClaim& claim, const Json& reply) const {
 
 bool Stage::is_satisfied(const Question& question, const Json& reply) const {
   if (question.premise && !is_satisfied(*question.premise, reply)) return false;
-  return std::ranges::all_of(
-      question.claims, [&](const AnswerClaim& c) { return c.info || is_satisfied(c, reply); });
+  return std::ranges::all_of(question.claims, [&](const AnswerClaim& c) {
+    return c.info || c.warning || is_satisfied(c, reply);
+  });
 }
 
 // A refusal is an answer that no claim allows.

@@ -1,6 +1,8 @@
 // The scenes, a function for each topic.
 #pragma once
 
+#include <cstdint>
+
 #include "conformance/reader/scene.h"
 
 namespace ctxconf::conformance::reader {
@@ -20,5 +22,9 @@ SceneGroup reference_data_scenes();
 SceneGroup tls_scenes();
 SceneGroup early_scenes();       // published before the reader starts
 SceneGroup permission_scenes();  // processes that the reader may not read
+
+// Legal programs of the grammar of `ctxconf selftest --generate`, with questions between their
+// acts. The same seed gives the same scenes on every host of one kind.
+SceneGroup generated_scenes(std::uint64_t count, std::uint64_t seed, bool host_names_memory);
 
 }  // namespace ctxconf::conformance::reader

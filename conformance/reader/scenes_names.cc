@@ -75,18 +75,42 @@ Scene inside_a_path() {
   return std::move(s).scene();
 }
 
-Scene with_suffix(const std::string& memfd, bool anonymous) {
-  const Message message = service("ctxconf-suffix");
-  SceneBuilder s(anonymous ? "name-suffix-anon" : "name-suffix-memfd",
-                 "a complete context in " + std::string(anonymous ? "[anon:" : "/memfd:") + memfd);
+// A draft of OTEP 4719 told writers to take the permission away: open.pctx.protection.
+Scene memfd_read_only() {
+  const Message message = service("ctxconf-read-only");
+  SceneBuilder s("name-memfd-read-only", "the mapping of the context cannot be written any more");
   PublishOptions how;
-  how.memfd = memfd;
-  how.anonymous = anonymous;
+  how.names = false;
+  how.inline_payload = true;
+  const Published p = publish(s.script(), message.encoded(), how);
+  s.script().protect(p.header, how.mapping, PROT_READ);
+  auto found = claim("pctx.reader.name-memfd", {accept(message.content())},
+                     "a mapping that is read-only is not found");
+  found.warning = true;
+  s.ask(about_process(p, {std::move(found)}));
+  return std::move(s).scene();
+}
+
+enum class NameKind { kMemfd, kAnonymous, kNamedMemfd };
+
+Scene with_suffix(NameKind kind, const std::string& name) {
+  const Message message = service("ctxconf-suffix");
+  const std::string kind_name = kind == NameKind::kMemfd       ? "memfd"
+                                : kind == NameKind::kAnonymous ? "anon"
+                                                               : "anon-shmem";
+  const std::string shown = kind == NameKind::kMemfd       ? "/memfd:" + name
+                            : kind == NameKind::kAnonymous ? "[anon:" + name + "]"
+                                                           : "[anon_shmem:" + name + "]";
+  SceneBuilder s("name-suffix-" + kind_name, "a complete context in " + shown);
+  PublishOptions how;
+  if (kind == NameKind::kMemfd) how.memfd = name;
+  if (kind == NameKind::kNamedMemfd) how.memfd = "other";
+  how.anonymous = kind == NameKind::kAnonymous;
   how.names = false;
   const Published p = publish(s.script(), message.encoded(), how);
-  if (anonymous) {
-    s.needs_host("names");
-    s.script().may_fail().name(p.header, how.mapping, memfd);
+  if (kind != NameKind::kMemfd) {
+    s.needs_host(kind == NameKind::kAnonymous ? "names" : "shmem-names");
+    s.script().may_fail().name(p.header, how.mapping, name);
   }
   auto either = no_context();
   either.push_back(accept(message.content()));
@@ -223,8 +247,10 @@ SceneGroup name_scenes() {
   out.scenes.push_back(memfd_named());
   out.scenes.push_back(anonymous_named());
   out.scenes.push_back(inside_a_path());
-  out.scenes.push_back(with_suffix("OTEL_CTX_2", false));
-  out.scenes.push_back(with_suffix("OTEL_CTX-2", true));
+  out.scenes.push_back(with_suffix(NameKind::kMemfd, "OTEL_CTX_2"));
+  out.scenes.push_back(with_suffix(NameKind::kAnonymous, "OTEL_CTX-2"));
+  out.scenes.push_back(with_suffix(NameKind::kNamedMemfd, "OTEL_CTX 2"));
+  out.scenes.push_back(memfd_read_only());
   out.scenes.push_back(beside_a_candidate(true));
   out.scenes.push_back(beside_a_candidate(false));
   out.scenes.push_back(two_contexts());

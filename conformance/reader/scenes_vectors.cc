@@ -13,6 +13,7 @@
 
 #include "abi/thread_record.h"
 #include "conformance/reader/builtin_vectors.h"
+#include "conformance/reader/message_content.h"
 #include "conformance/reader/publish.h"
 #include "conformance/reader/scenes.h"
 #include "conformance/text/json_text.h"
@@ -42,20 +43,10 @@ std::string hex(std::string_view bytes) {
   return out;
 }
 
-std::string base64_of_hex(std::string_view digits) {
-  constexpr std::string_view kLetters =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+std::string bytes_of_hex(std::string_view digits) {
   std::string out;
-  const std::size_t size = digits.size() / 2;
-  for (std::size_t i = 0; i < size; i += 3) {
-    unsigned three = 0;
-    for (std::size_t j = i; j < i + 3; ++j) {
-      const auto byte = j < size ? std::string(digits.substr(2 * j, 2)) : std::string("0");
-      three = three << 8U | static_cast<unsigned>(std::stoul(byte, nullptr, 16));
-    }
-    for (std::size_t j = 0; j < 4; ++j) {
-      out += i + j > size ? '=' : kLetters[three >> (18 - 6 * j) & 63U];
-    }
+  for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
+    out += static_cast<char>(std::stoul(std::string(digits.substr(i, 2)), nullptr, 16));
   }
   return out;
 }
@@ -67,7 +58,7 @@ Json otlp_value(const Json& value) {
     if (kind == "bool") return {{"boolValue", item}};
     if (kind == "int") return {{"intValue", item}};
     if (kind == "double") return {{"doubleValue", item}};
-    if (kind == "bytes") return {{"bytesValue", base64_of_hex(item.get<std::string>())}};
+    if (kind == "bytes") return {{"bytesValue", base64(bytes_of_hex(item.get<std::string>()))}};
     Json values = Json::array();
     for (const Json& one : item) {
       if (kind == "array") {

@@ -44,6 +44,33 @@ Question about(const Versions& v, AnswerClaim c, Hold hold) {
   return q;
 }
 
+// An update begins after the first look at the timestamp. A reader that copies the whole header at
+// once has the old fields, another one a pointer and a size that do not belong together.
+Scene after_the_timestamp() {
+  SceneBuilder s("window-after-the-timestamp",
+                 "an update begins between the first read of the timestamp and the fields");
+  const Versions v = lay_out(s);
+  auto& b = s.script();
+  constexpr const char* kSecondLook = "pctx.reader.rereads-timestamp";
+  Hold hold =
+      s.hold("after the first read of the timestamp", Hold::When::kAfter, v.p.timestamp(), [&] {
+        b.store(v.p.header + 16, 8, 0);
+        b.store(v.p.header + 24, 8, v.other);
+      });
+  Question during =
+      about(v, claim(kSecondLook, not_used(), "a copy is used although an update has begun"),
+            std::move(hold));
+  during.attempts = 1;
+  s.ask(std::move(during));
+  b.store(v.p.header + 12, 4, v.other_size);
+  b.store(v.p.header + 16, 8, b.clock());
+  Question after = about_process(v.p, {claim(kSecondLook, {accept(v.second.content())},
+                                             "the context is not found after the update")});
+  after.attempts = kAttempts;
+  s.ask(std::move(after));
+  return std::move(s).scene();
+}
+
 // The fields were read, the payload was not: the old payload now has other bytes.
 Scene after_the_fields() {
   SceneBuilder s("window-after-the-fields",
@@ -252,6 +279,7 @@ Scene churn_in_place() {
 SceneGroup window_scenes() {
   SceneGroup out;
   out.name = "windows";
+  out.scenes.push_back(after_the_timestamp());
   out.scenes.push_back(after_the_fields());
   out.scenes.push_back(after_the_payload());
   out.scenes.push_back(

@@ -116,7 +116,9 @@ std::optional<Finding> answers(const SceneEvidence& scene, std::string_view requ
         f = passed();
         f.level = "puppet";
       } else {
-        f = c.info ? info(problem, c.otherwise) : failed(problem, c.otherwise);
+        f = c.info      ? info(problem, c.otherwise)
+            : c.warning ? warned(problem, c.otherwise)
+                        : failed(problem, c.otherwise);
         f.saw = c.otherwise + ": " + problem;
         f = in_scene(scene, *operation, std::move(f));
       }

@@ -167,17 +167,23 @@ constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20U;
 constexpr std::uint64_t kUsualMemory = 64 * kMebibyte;  // where the adapter declares no limit
 constexpr std::uint64_t kMostProcessorNs = 500'000'000;
 
+std::optional<MemoryExcess> excess_of(const ReaderQuestion& q, const ReaderTraits& traits) {
+  const std::uint64_t limit = traits.number("memory_bytes", kUsualMemory);
+  if (q.peak_bytes <= q.before_bytes || q.peak_bytes - q.before_bytes <= limit) return {};
+  return MemoryExcess{.used_bytes = q.peak_bytes - q.before_bytes, .limit_bytes = limit};
+}
+
 std::optional<Finding> payload_size_bounded(const SceneEvidence& scene, std::string_view id) {
   auto f = answers(scene, id);
   if (!f || f->outcome != Outcome::kPass) return f;
-  const std::uint64_t limit = scene.traits.number("memory_bytes", kUsualMemory);
   for (const Operation* operation : scene.operations) {
-    const ReaderQuestion& q = *operation->question;
-    if (q.claims.empty() || q.peak_bytes <= q.before_bytes + limit) continue;
+    if (operation->question->claims.empty()) continue;
+    const auto excess = excess_of(*operation->question, scene.traits);
+    if (!excess) continue;
     return in_scene(
         scene, *operation,
         failed(fmt::format("it used {} MiB more memory for the answer; its limit is {} MiB",
-                           (q.peak_bytes - q.before_bytes) / kMebibyte, limit / kMebibyte),
+                           excess->used_bytes / kMebibyte, excess->limit_bytes / kMebibyte),
                "memory grows with the size field"));
   }
   return f;
@@ -333,6 +339,21 @@ std::vector<SceneEvidence> scenes_of(const Timeline& timeline) {
     std::ranges::move(scenes_of(s), std::back_inserter(out));
   }
   return out;
+}
+
+std::optional<MemoryExcess> memory_excess(const SceneEvidence& scene) {
+  const auto is_about_memory = [](const AnswerClaim& c) {
+    const ReaderRule* const rule = reader_rule_of(c.requirement);
+    return rule != nullptr && rule->rule == payload_size_bounded;
+  };
+  std::optional<MemoryExcess> most;
+  for (const Operation* operation : scene.operations) {
+    const ReaderQuestion& q = *operation->question;
+    if (std::ranges::any_of(q.claims, is_about_memory)) continue;
+    const auto excess = excess_of(q, scene.traits);
+    if (excess && (!most || excess->used_bytes > most->used_bytes)) most = excess;
+  }
+  return most;
 }
 
 std::span<const ReaderRule> reader_rules() {

@@ -29,6 +29,14 @@ struct SceneEvidence {
 std::vector<SceneEvidence> scenes_of(const Session& session);
 std::vector<SceneEvidence> scenes_of(const Timeline& timeline);
 
+// The question for which the reading process grew most beyond its limit. Nothing: none did, apart
+// from questions whose requirement is about memory.
+struct MemoryExcess {
+  std::uint64_t used_bytes = 0;
+  std::uint64_t limit_bytes = 0;
+};
+std::optional<MemoryExcess> memory_excess(const SceneEvidence& scene);
+
 // Nothing: the scene says nothing about the requirement.
 using ReaderRuleFunction = std::optional<Finding> (*)(const SceneEvidence& scene,
                                                       std::string_view requirement);

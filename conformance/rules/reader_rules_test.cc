@@ -69,14 +69,9 @@ class LiteralScene {
   LiteralScene& header() { return copies(kHeader, 32); }
   LiteralScene& payload() { return copies(kPayload, 100); }
 
-  std::optional<Finding> judge(const char* id) {
-    session_.operations = {operation_};
-    SceneEvidence out;
-    out.session = &session_;
-    out.scene = &session_.checks.front();
-    out.operations = {&session_.operations.front()};
-    out.traits = ReaderTraits(traits_);
-    return reader_rule_of(id)->rule(out, id);
+  std::optional<Finding> judge(const char* id) { return reader_rule_of(id)->rule(evidence(), id); }
+  std::optional<MemoryExcess> memory_excess() {
+    return ctxconf::conformance::memory_excess(evidence());
   }
   Outcome outcome(const char* id) {
     const auto f = judge(id);
@@ -85,6 +80,16 @@ class LiteralScene {
   }
 
  private:
+  SceneEvidence evidence() {
+    session_.operations = {operation_};
+    SceneEvidence out;
+    out.session = &session_;
+    out.scene = &session_.checks.front();
+    out.operations = {&session_.operations.front()};
+    out.traits = ReaderTraits(traits_);
+    return out;
+  }
+
   Session session_;
   Operation operation_;
   nlohmann::json traits_ = nlohmann::json::object();
@@ -290,6 +295,29 @@ TEST(ReaderRules, MemoryThatGrowsWithTheSizeField) {
   EXPECT_EQ(s.outcome(kBounded), Outcome::kFail);
   s.declare("memory_bytes", std::uint64_t{100} << 20U);
   EXPECT_EQ(s.outcome(kBounded), Outcome::kPass);
+}
+
+TEST(ReaderRules, MemoryOverTheLimitInAnyScene) {
+  LiteralScene s;
+  s.claim(kRetries);
+  s.question().before_bytes = std::uint64_t{10} << 20U;
+  s.question().peak_bytes = std::uint64_t{74} << 20U;
+  EXPECT_FALSE(s.memory_excess());
+  ++s.question().peak_bytes;
+  const auto excess = s.memory_excess();
+  ASSERT_TRUE(excess);
+  EXPECT_EQ(excess->used_bytes, (std::uint64_t{64} << 20U) + 1);
+  EXPECT_EQ(excess->limit_bytes, std::uint64_t{64} << 20U);
+  s.declare("memory_bytes", std::uint64_t{100} << 20U);
+  EXPECT_FALSE(s.memory_excess());
+}
+
+TEST(ReaderRules, MemoryThatARequirementIsAboutIsNotReportedTwice) {
+  LiteralScene s;
+  s.claim(kBounded);
+  s.question().peak_bytes = std::uint64_t{1} << 30U;
+  EXPECT_EQ(s.outcome(kBounded), Outcome::kFail);
+  EXPECT_FALSE(s.memory_excess());
 }
 
 TEST(ReaderRules, AProcessorThatIsKeptBusy) {

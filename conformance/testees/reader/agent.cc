@@ -19,6 +19,7 @@ constexpr Choice kBadAgent[] = {
     {"pctx.reader.no-context", "ends at a process without a context"},
     {"pctx.reader.no-context:gone", "ends at a process that has ended"},
     {"pctx.reader.no-context:error", "answers with an error for a process without a context"},
+    {"pctx.reader.no-context:memory", "fills 128 MiB at the first look at a process"},
     {"pctx.reader.no-permission", "ends when it may not open the mappings"},
     {"pctx.reader.no-permission:error", "answers with an error when it may not open the mappings"},
     {"pctx.reader.default-detection", "gives no defaults for a payload that does not decode"},
@@ -53,6 +54,7 @@ using std::chrono::seconds;
 using std::chrono::steady_clock;
 
 constexpr seconds kRefreshes{1};
+constexpr std::size_t kMuchMemory = std::size_t{128} << 20U;
 
 bool is_permission_error(int error) { return error == EACCES || error == EPERM; }
 
@@ -90,6 +92,10 @@ Agent::Process& Agent::known(pid_t pid) {
   if (!process || process->start_ticks != start_ticks_of(pid)) {
     process = std::make_unique<Process>(pid);
     if (is_missed_.contains(pid)) process->context.miss_call();
+    if (is_bad("pctx.reader.no-context:memory")) {
+      waste_.assign(kMuchMemory, 1);
+      waste_ = {};
+    }
   }
   return *process;
 }

@@ -64,6 +64,7 @@ class Agent {
 
   std::map<pid_t, std::unique_ptr<Process>> processes_;
   std::set<pid_t> is_missed_;  // ran before a broken reader
+  std::vector<std::uint8_t> waste_;
 };
 
 }  // namespace ctxconf::testees

@@ -13,6 +13,8 @@ namespace {
 constexpr Choice kBadSearch[] = {
     {"pctx.reader.mapping-established",
      "takes a zero timestamp for no context when there is another candidate"},
+    {"pctx.reader.decodes-process-context:merges",
+     "keeps the attributes that an update does not have"},
     {"pctx.reader.skip-and-continue", "stops at the first candidate"},
     {"pctx.reader.skip-and-continue:last", "looks at the last candidate only"},
     {"pctx.reader.two-valid-contexts", "merges the attributes of two contexts"},
@@ -209,6 +211,12 @@ Look ContextReader::use(const Memory& memory, const Candidate& candidate) {
   auto context = std::make_shared<Context>(Context{mapping, header, {}});
   switch (copy_message(memory, {pid_, mapping}, header, mappings_, kept_, context->message)) {
     case CopyResult::kGood:
+      if (is_known && is_bad("pctx.reader.decodes-process-context:merges")) {
+        Pairs& pairs = context->message.resource;
+        for (const Pair& old : known_->message.resource) {
+          if (find(pairs, old.key) == nullptr) pairs.push_back(old);
+        }
+      }
       return {.result = Result::kAccept, .context = std::move(context)};
     case CopyResult::kChanging:
       return {.result = Result::kRetry};

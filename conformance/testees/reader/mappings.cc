@@ -25,6 +25,7 @@ constexpr Choice kBadMappings[] = {
     {"pctx.reader.name-anon", "does not know the name [anon:OTEL_CTX]"},
     {"pctx.reader.name-memfd", "compares the whole name with /memfd:OTEL_CTX"},
     {"pctx.reader.name-memfd:no-suffix", "leaves out the files that are marked as deleted"},
+    {"pctx.reader.name-memfd:writable", "takes mappings that can be written only"},
     {"pctx.reader.name-prefix-only", "searches the whole line for the names"},
     {"pctx.reader.name-prefix-only:file", "compares the last part of a path with the names"},
     {"pctx.reader.name-suffix", "aborts at a name that goes on in an unexpected way"},
@@ -195,8 +196,10 @@ std::expected<Mappings, int> mappings_of(pid_t pid) {
 
 Mappings candidates_of(const Mappings& all) {
   Mappings out;
-  std::ranges::copy_if(all, std::back_inserter(out),
-                       [](const Mapping& m) { return !m.name.empty() && has_name(m.name); });
+  std::ranges::copy_if(all, std::back_inserter(out), [](const Mapping& m) {
+    if (is_bad("pctx.reader.name-memfd:writable") && !m.writable) return false;
+    return !m.name.empty() && has_name(m.name);
+  });
   return out;
 }
 

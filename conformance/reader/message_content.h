@@ -1,0 +1,20 @@
+// What a reader reports of an encoded message or record, as in AllowedAnswer::content.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "conformance/puppet/script.h"
+
+namespace ctxconf::conformance::reader {
+
+// Of a ProcessContext: exactly its Resource and its attributes. The message must be valid.
+std::string content_of_message(const puppet::Bytes& message);
+// Of a record of OTEP 4947: its ids, and exactly its attributes, whose names are by index. The
+// record must be valid and may have more bytes than its size says.
+std::string content_of_record(const puppet::Bytes& record, const std::vector<std::string>& names);
+
+std::string base64(std::string_view bytes);
+
+}  // namespace ctxconf::conformance::reader
