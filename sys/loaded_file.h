@@ -6,20 +6,23 @@
 #include <span>
 #include <vector>
 
+#include "sys/elf_budget.h"
 #include "sys/map_table.h"
 #include "sys/memory_reader.h"
 #include "sys/result.h"
 
 namespace ctxconf::sys {
 
-// Takes the mappings of one file, ascending, and returns its bytes up to the end of the last one at
-// their offsets in the file; zeros where nothing is mapped or can be read. What the loader changes
-// is changed back: the addresses in the dynamic section (glibc adds the load bias). Section headers
-// are not loaded, and the header says that there are none. Relocated words stay.
+// Takes the mappings of one file, ascending, and returns what its PT_LOAD segments have of the
+// file, at their offsets; zeros elsewhere and where nothing can be read. Of several copies in
+// memory the first one counts that is code as the file says. The addresses in the dynamic section
+// are those of the file again (glibc adds the load bias to some); other relocated words stay as
+// they are in memory. Section headers are not loaded, and the header says that there are none.
 //
-// Errors: ENOEXEC if the first mapping is not the beginning of a 64-bit ELF file of this byte
-// order; E2BIG if there are more than `limit` bytes; those of the memory.
+// Errors: ENOEXEC if no mapping is the beginning of a 64-bit ELF file of this byte order that is
+// run; E2BIG if there are more than `limit` bytes, or the budget is used up; those of the memory.
 Result<std::vector<std::byte>> loaded_file(const MemoryReader& memory,
-                                           std::span<const MapEntry> mappings, std::size_t limit);
+                                           std::span<const MapEntry> mappings, std::size_t limit,
+                                           ElfBudget& budget);
 
 }  // namespace ctxconf::sys

@@ -9,7 +9,9 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <span>
+#include <system_error>
 #include <utility>
 
 #include "sys/loaded_file.h"
@@ -129,7 +131,8 @@ class ModuleFinder {
     }
     const MapEntry& lowest = file.entries.front();
     auto opened = open(lowest);
-    if (!opened && file.executable) {
+    // A device, which is refused, gives EINVAL.
+    if (!opened && opened.error().err != EINVAL && file.executable) {
       if (auto loaded = from_memory(file)) opened = std::move(loaded);
     }
     if (!opened) {
@@ -162,6 +165,11 @@ class ModuleFinder {
     return true;
   }
 
+  bool is_program(const std::string& name) const {
+    std::error_code error;
+    return std::filesystem::read_symlink(proc_ + "/exe", error) == name;
+  }
+
   void note(const std::string& name, const std::string& what, bool matters) {
     if (matters && found_.notes.size() < kMostNotes) found_.notes.push_back(name + ": " + what);
   }
@@ -172,7 +180,7 @@ class ModuleFinder {
     if (opened || opened.error().err == EINVAL) return opened;
     if (!entry.name.starts_with('/')) return opened;
     opened = open_path(proc_ + "/root" + path_of(entry), entry.name, entry.inode);
-    if (opened || entry.inode != program_.second) return opened;
+    if (opened || entry.inode != program_.second || !is_program(entry.name)) return opened;
     // The program can be opened even if it was removed.
     if (auto program = open_path(proc_ + "/exe", entry.name, entry.inode)) return program;
     return opened;
@@ -185,12 +193,11 @@ class ModuleFinder {
       std::optional<ElfImage> image;
     };
     const auto loaded = std::make_shared<Loaded>();
-    CTX_ASSIGN_OR_RETURN(bytes, loaded_file(memory_, file.entries, from_memory_left_));
-    if (!budget_->take_bytes(bytes.size())) return fail("read ELF file", E2BIG, "");
+    CTX_ASSIGN_OR_RETURN(bytes, loaded_file(memory_, file.entries, from_memory_left_, *budget_));
     loaded->bytes = std::move(bytes);
+    from_memory_left_ -= loaded->bytes.size();
     CTX_ASSIGN_OR_RETURN(image,
                          ElfImage::from_memory(loaded->bytes, file.entries.front().name, budget_));
-    from_memory_left_ -= loaded->bytes.size();
     loaded->image = std::move(image);
     return Opened{{}, std::shared_ptr<const ElfImage>(loaded, &*loaded->image)};
   }

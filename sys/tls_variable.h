@@ -52,10 +52,10 @@ class ElfCache {
 
 // The ELF files that `pid` has mapped to be run (not only to be read), by address; at most 8192.
 // Opens them through /proc/PID/map_files, which gives the right file even if it was deleted or
-// replaced, or through /proc/PID/root if that is refused. Otherwise reads what is loaded from the
-// memory of the process. Notes files for which both fail, executable mappings of files that are not
-// ELF files, and limits that were reached. The images share the limits, and answer until they are
-// reached.
+// replaced, or through /proc/PID/root if that is refused; the program through /proc/PID/exe as
+// well. Otherwise reads what is loaded from the memory of the process. Notes files for which both
+// fail, executable mappings of files that are not ELF files, and limits that were reached. The
+// images share the limits, and answer until they are reached.
 struct Modules {
   std::vector<Module> modules;
   std::vector<std::string> notes;  // "/usr/lib/libx.so: stat: Permission denied"; hostile text

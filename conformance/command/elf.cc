@@ -151,7 +151,8 @@ std::string advice_for_absent(const ModuleFacts& m) {
   std::string options = "-Wl,-u,otel_thread_ctx_v1";
   if (m.executable) options += " -Wl,--export-dynamic-symbol=otel_thread_ctx_v1";
   if (m.executable && !m.has_dynamic_section) options = "-static-pie " + options;
-  return "if it should have it: a linker drops unreferenced symbols of a static library; link "
+  return "if this file should define it: the linker drops unreferenced symbols of a static "
+         "library; link "
          "with " +
          options;
 }

@@ -180,7 +180,7 @@ int stand_at_failure(const JudgeOptions& options, const RunResult& run, const Ti
   fmt::print(stderr, "ctxconf: {}: process {} is stopped after {}, thread {}\n",
              location->requirement, process, inert(text, 500), thread);
   if (text != location->text) {
-    fmt::print(stderr, "  it took another path this time: the failure was after {}\n",
+    fmt::print(stderr, "  this run took another path: in the first run the failure came after {}\n",
                inert(location->text, 500));
   }
   std::fflush(stderr);

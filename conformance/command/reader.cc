@@ -111,7 +111,7 @@ Command reader_command(CLI::App& app, const Words& command_line) {
   add_adapter_options(*sub, o->common, o->run);
   auto* generate =
       sub->add_option("--generate", o->generated,
-                      "show N generated legal programs as well, and ask after each of their acts")
+                      "show N generated legal programs as well, and ask between their acts")
           ->type_name("N")
           ->check(CLI::Range(std::uint64_t{1}, kMostGenerated));
   sub->get_option("--seed")

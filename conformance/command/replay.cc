@@ -23,6 +23,14 @@ int replay(const JudgeOptions& options, const std::string& file) {
   const Role role = timeline->mode == Mode::kReader ? Role::kReader : Role::kWriter;
   Prepared prepared = prepare(options, role);
   if (prepared.exit_code != 0) return prepared.exit_code;
+  const bool expects = !options.expect_resource.empty() || !options.expect_trace_id.empty() ||
+                       !options.expect_span_id.empty();
+  if (expects && timeline->mode == Mode::kReader) {
+    return complain(kExitUsage,
+                    "--expect-resource, --expect-trace-id and --expect-span-id are about programs "
+                    "that publish; this is a recording of a reader",
+                    "leave them out");
+  }
   if (!options.expect_resource.empty()) timeline->expected_resource = options.expect_resource;
   add_told_ids(options, *timeline);
   if (const auto reading = reading_from(options.reading)) timeline->reading = *reading;

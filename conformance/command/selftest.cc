@@ -432,7 +432,7 @@ RequirementCounts print_matrix(const std::map<std::string, Proof>& proofs) {
       fmt::print("{:<44} {:<9} {:<8} {}{}\n", r.id, to_string(r.level),
                  fmt::format("{}/{}", p.killed, p.broken), fmt::format("{}/{}", p.clean, p.legal),
                  hidden          ? "  not shown: its broken program breaks nothing on this host"
-                 : p.killed == 0 ? "  UNPROVEN: no broken program was caught by it"
+                 : p.killed == 0 ? "  UNPROVEN: it has caught no broken program"
                                  : "");
     }
   }
@@ -536,7 +536,7 @@ int selftest(const SelftestCommand& c) {
   std::fflush(stdout);
   fmt::print(
       "{} broken programs killed, {} legal programs clean, {} skipped, {} missed, {} false "
-      "alarms, {} broken\n",
+      "alarms, {} could not be judged\n",
       counts[Verdict::kKilled], counts[Verdict::kClean], counts[Verdict::kSkipped],
       counts[Verdict::kMissed], counts[Verdict::kFalseAlarm], counts[Verdict::kBroken]);
   if (whole) {

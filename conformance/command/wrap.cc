@@ -44,7 +44,8 @@ int wrap(const JudgeOptions& options, const std::vector<std::string>& command) {
   }
   if (options.faults && !names_fault(*options.faults)) {
     return complain(kExitUsage, "--faults: no fault matches " + *options.faults,
-                    "like 'memfd_create/*' or RLIMIT_FSIZE=0: a report of wrap --faults names all");
+                    "for example 'memfd_create/*' or RLIMIT_FSIZE=0; the report of wrap --faults "
+                    "lists all faults");
   }
   if (const int code = check_on_fail(options); code != 0) return code;
   Prepared prepared = prepare(options);
@@ -98,7 +99,7 @@ int wrap(const JudgeOptions& options, const std::vector<std::string>& command) {
   }
   FaultsEnding faults;
   if (options.faults && ends_at_failure(options) && shows_failure(options, prepared, timeline)) {
-    timeline.notes.emplace_back("no run under a fault: something failed before");
+    timeline.notes.emplace_back("fault runs were skipped: a requirement had failed before");
   } else if (options.faults) {
     faults = run_faults(options, recording, *wrapped, seconds(), timeline);
   }

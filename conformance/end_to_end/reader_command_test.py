@@ -170,6 +170,11 @@ class ReaderTest(unittest.TestCase):
     def test_options_of_what_publishes(self):
         done = self.ctxconf(USAGE, "reader", "--expect-resource", "service.name=a", "--", *REFERENCE)
         self.assertIn("--expect-resource", done.stderr)
+        self.ctxconf(CLEAN, "reader", *SOME, "--out", self.out, "--", *REFERENCE)
+        for option in (("--expect-resource", "a=b"), ("--expect-trace-id", "1" * 32), ("--expect-span-id", "1" * 16)):
+            with self.subTest(option):
+                done = self.ctxconf(USAGE, "replay", os.path.join(self.out, "timeline.json"), *option)
+                self.assertIn("recording of a reader", done.stderr)
 
     def test_programs_that_are_no_adapters(self):
         self.assertIn("reader: no adapter", self.ctxconf(USAGE, "reader").stderr)

@@ -88,8 +88,10 @@ struct ReaderQuestion {
   std::uint64_t calls_dropped = 0;  // over the limit
   std::vector<std::string> missed;  // holds whose moment did not come
   std::uint64_t processor_ns = 0;   // that the reading processes used
-  std::uint64_t peak_bytes = 0;     // largest resident size of the largest of them, meanwhile
-  std::uint64_t before_bytes = 0;   // the resident size before
+  // Of the one that has grown most: its largest resident size meanwhile, and that before; zeros
+  // where that cannot be measured.
+  std::uint64_t peak_bytes = 0;
+  std::uint64_t before_bytes = 0;
   friend bool operator==(const ReaderQuestion&, const ReaderQuestion&) = default;
 };
 

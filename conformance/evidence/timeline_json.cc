@@ -797,7 +797,7 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
     return sys::fail("read timeline", EINVAL, wanted.other_format);
   }
   if (!value.contains("version")) {
-    return sys::fail("read timeline", EINVAL, "says no version of its format");
+    return sys::fail("read timeline", EINVAL, "does not say which version of the format it has");
   }
   std::string problem;
   const JsonReader in(value, "", &problem);

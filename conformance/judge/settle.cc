@@ -107,7 +107,8 @@ void leave_out_silent_images(std::vector<Finding>& findings) {
 
 Finding nobody_to_ask(const Timeline& t, const Requirement& r) {
   if (t.mode == Mode::kReader) {
-    return unobservable("no scene about it was played to its end", "a run that is not cut short");
+    return unobservable("no scene that shows it was played to the end",
+                        "a run that is not cut short");
   }
   if (is_about_threads(r)) {
     return not_applicable(

@@ -201,15 +201,16 @@ void add_harm(const Timeline& t, RunResult& out) {
   constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20U;
   struct Harm {
     ImageKey reader;
-    std::vector<std::string> scenes;
+    std::set<std::string> known;
+    std::vector<std::string> scenes;  // with amounts, in order
   };
   std::map<std::string, Harm> all;
   const auto add = [&](const SceneEvidence& scene, const std::string& what,
                        const std::string& amount = {}) {
     Harm& harm = all[what];
     if (harm.scenes.empty()) harm.reader = scene.session->root;
-    const std::string where = scene.session->group + "/" + scene.scene->name + amount;
-    if (std::ranges::find(harm.scenes, where) == harm.scenes.end()) harm.scenes.push_back(where);
+    const std::string where = scene.session->group + "/" + scene.scene->name;
+    if (harm.known.insert(where).second) harm.scenes.push_back(where + amount);
   };
   for (const SceneEvidence& scene : scenes_of(t)) {
     if (!scene.scene->harm.empty()) add(scene, scene.scene->harm);

@@ -129,6 +129,7 @@ struct Context {
   std::optional<Value> file;  // the file of that mapping, while it is open
   Value stamp;
   Bytes message;
+  bool unusual_encoding = false;
   std::vector<std::string> names;  // of the records of its threads
 };
 
@@ -228,8 +229,10 @@ class Emission {
     home();
     Moment moment;
     moment.operations = builder_.size();
+    moment.unmapped = !context_ && unmapped_;
     if (context_) {
       moment.message = context_->message;
+      moment.unusual_encoding = context_->unusual_encoding;
       moment.header = context_->base;
       moment.payload = context_->payload;
       moment.names = context_->names;
@@ -252,6 +255,7 @@ class Emission {
     builder_.exec(slot_ ? "slot" : "plain");
     builder_.first_is(Value());
     firsts_.emplace_back(builder_.size(), Value());
+    unmapped_ = false;  // what an exec ends is another matter
     contexts_.executed();
     contexts_.has_slot(slot_);
     threads_.clear();
@@ -273,6 +277,9 @@ class Emission {
   // Without the variable there are no requirements for it.
   std::optional<Reference> reference_of(const Content& content) const {
     return slot_ ? content.reference : std::nullopt;
+  }
+  static bool is_unusual(const Content& content) {
+    return content.split_resource || content.varint_padding > 0;
   }
   std::vector<std::string> names_of(const Content& content) const {
     const auto reference = reference_of(content);
@@ -682,6 +689,7 @@ class Emission {
     c.stamp = stamp_;
     last_stamp_ = stamp_;
     c.message = message;
+    c.unusual_encoding = is_unusual(p.content);
     c.names = names_of(p.content);
     context_ = c;
     withdrawn_.reset();
@@ -861,6 +869,7 @@ class Emission {
     last_stamp_ = stamp_;
     if (renewal != Renewal::kUnchanged) {
       next.message = message;
+      next.unusual_encoding = is_unusual(u.content);
       next.names = names_of(u.content);
     }
     c = next;
@@ -917,6 +926,7 @@ class Emission {
       builder_.unmap(*c.buffer, c.buffer_size);
     }
     context_.reset();
+    unmapped_ = gone;
     contexts_.withdrawn();
     withdrawn_.reset();
     if (!gone && !release && d.how == Dropped::kZero && c.writable) withdrawn_ = c;
@@ -1097,6 +1107,7 @@ class Emission {
   Plan& plan_;
   std::vector<Moment>* moments_;
   bool first_ended_ = false;
+  bool unmapped_ = true;
   Rng rng_{0};
   Builder builder_;
   ThreadScript contexts_;

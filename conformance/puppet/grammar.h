@@ -241,6 +241,10 @@ struct Moment {
   std::size_t operations = 0;  // of the script that come before
   // The message of its context, and the addresses; nothing: there is no context.
   std::optional<Bytes> message;
+  bool unusual_encoding = false;  // padded lengths, or the Resource in two parts
+  // There is none, and no mapping either: it was never published, or unmapped. Otherwise a zero
+  // timestamp says so, as in an update that takes long.
+  bool unmapped = false;
   Value header;
   Value payload;
   std::vector<std::string> names;  // of its records, by index

@@ -17,6 +17,12 @@ using opentelemetry::proto::common::v1::AnyValue;
 using opentelemetry::proto::processcontext::v1development::ProcessContext;
 using Json = nlohmann::json;
 
+// Of a record.
+constexpr std::size_t kSpanAt = 16;
+constexpr std::size_t kSpanEnd = 24;
+constexpr std::size_t kSizeAt = 26;
+constexpr std::size_t kArea = 28;
+
 // As in OTLP/JSON.
 Json json_of(const AnyValue& value) {
   switch (value.value_case()) {
@@ -80,11 +86,16 @@ std::string content_of_message(const puppet::Bytes& message) {
       .dump();
 }
 
-std::string content_of_record(const puppet::Bytes& record, const std::vector<std::string>& names) {
-  constexpr std::size_t kSpanAt = 16;
-  constexpr std::size_t kSpanEnd = 24;
-  constexpr std::size_t kSizeAt = 26;
-  constexpr std::size_t kArea = 28;
+bool has_ids(const puppet::Bytes& record) {
+  return std::ranges::any_of(std::span(record).first(kSpanEnd),
+                             [](std::byte b) { return b != std::byte{0}; });
+}
+
+std::string content_of_record(const puppet::Bytes& record, const std::vector<std::string>& names,
+                              bool attributes) {
+  const auto ids = std::span(record).first(kSpanEnd);
+  Json out = {{"trace_id", hex(ids.first(kSpanAt))}, {"span_id", hex(ids.subspan(kSpanAt))}};
+  if (!attributes) return out.dump();
   const auto byte = [&](std::size_t at) { return std::to_integer<std::size_t>(record[at]); };
   const std::size_t size_field = byte(kSizeAt) | byte(kSizeAt + 1) << 8U;
   const std::size_t end = std::min(record.size(), kArea + size_field);
@@ -98,14 +109,6 @@ std::string content_of_record(const puppet::Bytes& record, const std::vector<std
       last[names[index]] = std::string(reinterpret_cast<const char*>(record.data() + at), size);
     }
     at += size;
-  }
-  Json out;
-  const auto ids = std::span(record).first(kSpanEnd);
-  if (std::ranges::all_of(ids, [](std::byte b) { return b == std::byte{0}; })) {
-    out["link"] = false;
-  } else {
-    out["trace_id"] = hex(ids.first(kSpanAt));
-    out["span_id"] = hex(ids.subspan(kSpanAt));
   }
   // A reader may leave out an empty value: open.tctx.empty-value.
   const bool all_shown = std::ranges::none_of(last, [](const auto& l) { return l.second.empty(); });

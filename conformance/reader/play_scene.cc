@@ -47,24 +47,33 @@ std::uint64_t processor_ns(const std::vector<pid_t>& processes) {
   return sum;
 }
 
-// A member of /proc/PID/status in bytes, of the process in which it is largest.
-std::uint64_t largest(const std::vector<pid_t>& processes, std::string_view name) {
-  std::uint64_t most = 0;
-  for (const pid_t pid : processes) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
-    for (std::string word; file >> word;) {
-      std::uint64_t kib = 0;
-      if (word != name || !(file >> kib)) continue;
-      most = std::max(most, kib << 10U);
-      break;
-    }
+// A member of /proc/PID/status in bytes; 0: it cannot be read.
+std::uint64_t status_bytes(pid_t pid, std::string_view name) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  for (std::string word; file >> word;) {
+    std::uint64_t kib = 0;
+    if (word == name && file >> kib) return kib << 10U;
   }
-  return most;
+  return 0;
 }
 
-void forget_peaks(const std::vector<pid_t>& processes) {
+// The resident sizes of those processes whose peak begins anew now.
+std::map<pid_t, std::uint64_t> begin_peaks(const std::vector<pid_t>& processes) {
+  std::map<pid_t, std::uint64_t> out;
   for (const pid_t pid : processes) {
-    std::ofstream("/proc/" + std::to_string(pid) + "/clear_refs") << "5\n";
+    std::ofstream file("/proc/" + std::to_string(pid) + "/clear_refs");
+    if (file << "5\n" && file.flush()) out[pid] = status_bytes(pid, "VmRSS:");
+  }
+  return out;
+}
+
+// Of the process that has grown most since then.
+void take_peaks(const std::map<pid_t, std::uint64_t>& sizes, ReaderQuestion& out) {
+  for (const auto& [pid, before] : sizes) {
+    const std::uint64_t peak = std::max(status_bytes(pid, "VmHWM:"), before);
+    if (peak - before < out.peak_bytes - out.before_bytes) continue;
+    out.before_bytes = before;
+    out.peak_bytes = peak;
   }
 }
 
@@ -262,8 +271,7 @@ Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pi
   out.shown = shown_by(question, process);
   out.counted = question.counter.has_value();
   const auto readers = question.records_calls ? testee_.processes() : std::vector<pid_t>();
-  forget_peaks(readers);
-  out.before_bytes = largest(readers, "VmRSS:");
+  const auto sizes = begin_peaks(readers);
   const std::uint64_t before = processor_ns(readers);
   if (process != 0 && harm_) {
     harm_->begin(process);
@@ -276,7 +284,7 @@ Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pi
   auto reply = asks ? request(question, process, thread) : watch(question, process, thread);
   options_.calls->end(out);
   out.processor_ns = processor_ns(readers) - before;
-  out.peak_bytes = largest(readers, "VmHWM:");
+  take_peaks(sizes, out);
   return reply;
 }
 
@@ -296,7 +304,7 @@ Driven Stage::ask(Question question, pid_t process, pid_t thread) {
     if (!reply) return std::unexpected(reply.error());
     if (stopped_) return std::unexpected(*stopped_);
     if (is_last && played && !hit) {
-      testee_.check().unshown = "a moment of the reader's reading did not come";
+      testee_.check().unshown = "the reader did not make the call at which it was to be held";
       testee_.check().remedy = "a reader whose reads of the target are system calls";
     }
     if (is_last && question.premise && !is_satisfied(*question.premise, *reply)) {

@@ -1,6 +1,8 @@
 // Generated programs: a context and records in every legal shape, and all changes between them.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,60 +16,126 @@ namespace {
 
 using puppet::Moment;
 
+constexpr const char* kDecodes = "pctx.reader.decodes-process-context";
+constexpr const char* kNoContext = "pctx.reader.no-context";
+constexpr const char* kLayout = "tctx.reader.record-layout";
+// A record of the recommended size; a reader may leave out the attributes of larger ones.
+constexpr std::size_t kUsualRecord = 640;
+
 Question about_context(const Moment& moment) {
-  if (!moment.message) {
-    Question q;
-    q.claims = {claim("pctx.reader.no-context", not_used(),
-                      "a context is reported that a generated program has withdrawn")};
-    return q;
-  }
   const Published p{
       .header = moment.header, .payload = moment.payload, .size = moment.message->size()};
-  Question q = about_process(p, {claim("pctx.reader.decodes-process-context",
-                                       {accept(content_of_message(*moment.message))},
-                                       "the context of a generated program is not reported")});
+  Question q = about_process(p, {});
   q.attempts = kAttempts;
   return q;
 }
 
-Question about_record(const puppet::ThreadScript::Visible& visible, const Moment& moment) {
+// Nothing else is asked of a reader that does not find what has just been published, or not in this
+// encoding: other scenes show that.
+Question must_find(Question q, const char* requirement, AllowedAnswer answer) {
+  q.premise = claim(requirement, {std::move(answer)},
+                    "the reader does not report what a generated program has just published");
+  return q;
+}
+
+Question about_record(const puppet::ThreadScript::Visible& visible) {
   Question q;
   q.about = Question::About::kThread;
   q.thread = visible.thread;
-  q.claims = {claim("tctx.reader.record-layout",
-                    {accept(content_of_record(visible.bytes, moment.names))},
-                    "the record of a thread of a generated program is not reported")};
   q.shown = {{"record", {visible.record, visible.bytes.size()}}};
   q.attempts = kAttempts;
   return q;
 }
 
-Scene generated(std::uint64_t seed, std::uint64_t index, const puppet::Surroundings& host) {
+Scene begin(const std::string& name, const std::string& about, const puppet::Script& script) {
+  Scene out;
+  out.name = name;
+  out.about = about;
+  out.script = script;
+  out.rests_on = {Premise::kInline,        Premise::kElsewhere,    Premise::kKinds,
+                  Premise::kFewAttributes, Premise::kNoResource,   Premise::kField2,
+                  Premise::kOtherOrder,    Premise::kSkipsInvalid, Premise::kAfterZero,
+                  Premise::kUpdate,        Premise::kUpdateInPlace};
+  return out;
+}
+
+// Plays what comes before the moment.
+void play_to(const Moment& moment, std::size_t& played, Scene& scene) {
+  if (moment.operations <= played) return;
+  scene.acts.emplace_back(Play{{played, moment.operations}});
+  played = moment.operations;
+}
+
+Scene contexts_of(Scene out, const std::vector<Moment>& moments) {
+  out.needs = {"reader.process|reader.watch"};
+  out.requirements = {kDecodes, kNoContext};
+  std::size_t played = 0;
+  const Moment* before = nullptr;
+  for (const Moment& moment : moments) {
+    play_to(moment, played, out);
+    if (moment.message) {
+      const AllowedAnswer right = accept(content_of_message(*moment.message));
+      const bool is_new = before == nullptr || !before->message;
+      if (is_new) out.acts.emplace_back(must_find(about_context(moment), kDecodes, accept()));
+      if (moment.unusual_encoding) {
+        out.acts.emplace_back(
+            must_find(about_context(moment), "pctx.reader.unusual-encodings", right));
+      }
+      Question q = about_context(moment);
+      q.claims = {claim(kDecodes, {right}, "the answer is not what a generated program publishes")};
+      out.acts.emplace_back(std::move(q));
+    } else if (moment.unmapped && (before == nullptr || before->message)) {
+      Question q;
+      q.claims = {claim(kNoContext, not_used(),
+                        "a context is reported although the program has none at this moment")};
+      out.acts.emplace_back(std::move(q));
+    }
+    before = &moment;
+  }
+  return out;
+}
+
+// The ids and, of a record with names and of the usual size, the attributes.
+std::string shown_content(const puppet::ThreadScript::Visible& visible, const Moment& moment) {
+  const bool names = !moment.names.empty() && visible.bytes.size() <= kUsualRecord;
+  return content_of_record(visible.bytes, moment.names, names);
+}
+
+Scene records_of(Scene out, const std::vector<Moment>& moments) {
+  out.needs = {"reader.thread|reader.watch_threads"};
+  out.requirements = {kLayout};
+  std::size_t played = 0;
+  for (const Moment& moment : moments) {
+    play_to(moment, played, out);
+    for (const auto& record : moment.records) {
+      // What a record without ids links to is undecided: open.tctx.attributes-without-trace.
+      if (!has_ids(record.bytes)) continue;
+      out.acts.emplace_back(must_find(about_record(record), kLayout, accept()));
+      Question q = about_record(record);
+      q.claims = {claim(kLayout, {accept(shown_content(record, moment))},
+                        "the answer is not what a thread of a generated program has attached")};
+      out.acts.emplace_back(std::move(q));
+    }
+  }
+  return out;
+}
+
+void add_scenes(std::uint64_t seed, std::uint64_t index, const puppet::Surroundings& host,
+                std::vector<Scene>& out) {
   puppet::Plan plan = puppet::generate(seed, index, /*deviant=*/false, host).plan;
   plan.cut.reset();
   plan.exits = false;
   std::vector<Moment> moments;
-  Scene out;
-  out.script = puppet::script_of(plan, &moments);
-  out.name = fmt::format("generated-{:x}-{}", seed, index);
-  out.about = fmt::format("program {} of the seed {:x}", index, seed);
-  out.needs = {"reader.process|reader.watch"};
-  out.requirements = {"pctx.reader.no-context", "pctx.reader.decodes-process-context"};
-  out.rests_on = {Premise::kInline,        Premise::kElsewhere,  Premise::kKinds,
-                  Premise::kFewAttributes, Premise::kNoResource, Premise::kField2,
-                  Premise::kOtherOrder,    Premise::kAfterZero,  Premise::kUpdate,
-                  Premise::kUpdateInPlace};
-  std::size_t played = 0;
-  bool lacks_context = false;
-  for (const Moment& moment : moments) {
-    if (moment.operations > played) out.acts.emplace_back(Play{{played, moment.operations}});
-    played = moment.operations;
-    // A reader may wait for a while each time it finds a timestamp of zero.
-    if (moment.message || !lacks_context) out.acts.emplace_back(about_context(moment));
-    lacks_context = !moment.message;
-    for (const auto& record : moment.records) out.acts.emplace_back(about_record(record, moment));
+  const puppet::Script script = puppet::script_of(plan, &moments);
+  const std::string name = fmt::format("generated-{:x}-{}", seed, index);
+  const std::string about = fmt::format("program {} of the seed {:x}", index, seed);
+  out.push_back(contexts_of(begin(name, about, script), moments));
+  const bool has_records =
+      std::ranges::any_of(moments, [](const Moment& m) { return !m.records.empty(); });
+  if (has_records) {
+    out.push_back(
+        records_of(begin(name + "-threads", about + ", and its threads", script), moments));
   }
-  return out;
 }
 
 }  // namespace
@@ -76,7 +144,7 @@ SceneGroup generated_scenes(std::uint64_t count, std::uint64_t seed, bool host_n
   SceneGroup out;
   out.name = "generated";
   const puppet::Surroundings host{.names_anonymous = host_names_memory};
-  for (std::uint64_t i = 0; i < count; ++i) out.scenes.push_back(generated(seed, i, host));
+  for (std::uint64_t i = 0; i < count; ++i) add_scenes(seed, i, host, out.scenes);
   return out;
 }
 

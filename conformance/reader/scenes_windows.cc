@@ -44,33 +44,6 @@ Question about(const Versions& v, AnswerClaim c, Hold hold) {
   return q;
 }
 
-// An update begins after the first look at the timestamp. A reader that copies the whole header at
-// once has the old fields, another one a pointer and a size that do not belong together.
-Scene after_the_timestamp() {
-  SceneBuilder s("window-after-the-timestamp",
-                 "an update begins between the first read of the timestamp and the fields");
-  const Versions v = lay_out(s);
-  auto& b = s.script();
-  constexpr const char* kSecondLook = "pctx.reader.rereads-timestamp";
-  Hold hold =
-      s.hold("after the first read of the timestamp", Hold::When::kAfter, v.p.timestamp(), [&] {
-        b.store(v.p.header + 16, 8, 0);
-        b.store(v.p.header + 24, 8, v.other);
-      });
-  Question during =
-      about(v, claim(kSecondLook, not_used(), "a copy is used although an update has begun"),
-            std::move(hold));
-  during.attempts = 1;
-  s.ask(std::move(during));
-  b.store(v.p.header + 12, 4, v.other_size);
-  b.store(v.p.header + 16, 8, b.clock());
-  Question after = about_process(v.p, {claim(kSecondLook, {accept(v.second.content())},
-                                             "the context is not found after the update")});
-  after.attempts = kAttempts;
-  s.ask(std::move(after));
-  return std::move(s).scene();
-}
-
 // The fields were read, the payload was not: the old payload now has other bytes.
 Scene after_the_fields() {
   SceneBuilder s("window-after-the-fields",
@@ -123,16 +96,18 @@ Scene other_timestamp(const std::string& name, const std::string& about_it, bool
   return std::move(s).scene();
 }
 
-Scene to_zero_and_on() {
-  SceneBuilder s("window-timestamp-zero", "an update begins during the read, and ends later");
+// An update begins while the reader is held, and ends later.
+Scene update_begins(SceneBuilder s, const std::string& moment,
+                    const std::function<Part(const Published&)>& part,
+                    const std::function<void(puppet::Builder&, const Versions&)>& more) {
   s.rests_on(Premise::kWindow);
   s.rests_on(Premise::kAfterZero);
-  Versions v = lay_out(s);
+  const Versions v = lay_out(s);
   auto& b = s.script();
   constexpr const char* kAny = "pctx.reader.any-difference-counts";
-  Hold hold = s.hold("after the first read of the payload", Hold::When::kAfter, v.p.message(), [&] {
+  Hold hold = s.hold(moment, Hold::When::kAfter, part(v.p), [&] {
     b.store(v.p.header + 16, 8, 0);
-    b.write(v.p.payload, v.never.encoded());
+    more(b, v);
   });
   Question during = about(v, claim(kAny, not_used(), "a copy is used although an update has begun"),
                           std::move(hold));
@@ -146,6 +121,23 @@ Scene to_zero_and_on() {
   after.attempts = kAttempts;
   s.ask(std::move(after));
   return std::move(s).scene();
+}
+
+Scene to_zero_and_on() {
+  return update_begins(
+      SceneBuilder("window-timestamp-zero", "an update begins during the read, and ends later"),
+      "after the first read of the payload", [](const Published& p) { return p.message(); },
+      [](puppet::Builder& b, const Versions& v) { b.write(v.p.payload, v.never.encoded()); });
+}
+
+// A reader that copies the whole header at once has the old fields, another one a pointer and a
+// size that do not belong together.
+Scene after_the_timestamp() {
+  return update_begins(
+      SceneBuilder("window-after-the-timestamp",
+                   "an update begins between the first read of the timestamp and the fields"),
+      "after the first read of the timestamp", [](const Published& p) { return p.timestamp(); },
+      [](puppet::Builder& b, const Versions& v) { b.store(v.p.header + 24, 8, v.other); });
 }
 
 Scene garbage() {

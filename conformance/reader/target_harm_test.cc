@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,6 +83,22 @@ TEST(TargetHarm, AProcessThatIsStoppedForAMomentIsWell) {
   harm.begin(target.pid());
   stop_as_tracer(target.pid());
   let_go(target.pid());
+  EXPECT_EQ(harm.look().what, "");
+}
+
+// As for a moment when another thread calls exec.
+TEST(TargetHarm, OneWhoseFirstThreadHasEndedIsWell) {
+  const Forked target([](int) {
+    std::thread([] {
+      while (true) pause();
+    }).detach();
+    signal(SIGUSR1, [](int) { syscall(SYS_exit, 0); });
+    return std::uint64_t{1};
+  });
+  TargetHarm harm(quiet(), /*keeps_tracing=*/false);
+  harm.begin(target.pid());
+  syscall(SYS_tgkill, target.pid(), target.pid(), SIGUSR1);
+  ASSERT_TRUE(comes_to(target.pid(), 'Z'));
   EXPECT_EQ(harm.look().what, "");
 }
 

@@ -76,7 +76,7 @@ Finding before_first_record(const ImageEvidence& e) {
     }
     if (record == nullptr) continue;
     if (any == nullptr && attached && !published) {
-      return unobservable("a context was attached before anything was published, as it was asked",
+      return unobservable("the adapter was asked to attach a context before anything was published",
                           "an adapter that declares process.publish");
     }
     std::string later = "no schema version came later";
@@ -89,8 +89,9 @@ Finding before_first_record(const ImageEvidence& e) {
       break;
     }
     if (any == nullptr && attached) {
-      return unobservable("a record, and no process context, which other requirements report",
-                          "an adapter whose process context shows");
+      return unobservable(
+          "there is a record but no process context; other requirements report that",
+          "an adapter that publishes a process context");
     }
     Finding f = any == nullptr
                     ? failed(fmt::format("thread {} had a record before there was a process "

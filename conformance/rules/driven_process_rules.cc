@@ -284,7 +284,7 @@ Finding update_visible(const ImageEvidence& e) {
     if (was.contexts > 1 || (second && was.context == nullptr)) continue;
     const Published now = updates_it ? before : shown_at_last(*e.session, i);
     if (publishes_first && now.context != nullptr && !was.has_mappings) {
-      Finding f = failed("after publications at once nothing is published", kNotVisible);
+      Finding f = failed("concurrent first publications left nothing published", kNotVisible);
       f.evidence = {request_line(*at_once),
                     "after another publication: " + maps_line(*now.context)};
       return f;
@@ -401,7 +401,7 @@ Finding update_complete_state(const ImageEvidence& e) {
   }
   if (removals == 0 || sizes.size() < 2) {
     return unobservable(
-        "not both were seen: an update that removed an attribute, and one to another size",
+        "there was no update that removed an attribute, or none that changed the size",
         kUpdatingAdapter);
   }
   return passed(fmt::format("{} sizes; removed attributes are gone", sizes.size()));

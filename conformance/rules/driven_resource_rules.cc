@@ -59,7 +59,7 @@ Finding default_resource(const ImageEvidence& e) {
       f.evidence.push_back(maps_line(now.context == nullptr ? *was.context : *now.context));
       return f;
     };
-    if (!now.has_mappings) return wrong("with another provider there is no context any more");
+    if (!now.has_mappings) return wrong("the context is gone after the provider was replaced");
     if (now.payload == nullptr || now.contexts > 1) continue;
     nothing_taken = expected.nothing_taken;
     if (nothing_taken) continue;
@@ -155,8 +155,9 @@ std::optional<Finding> none_of_publications(const DrivenOperation& d, const Publ
     return std::nullopt;
   }
   const Attribute* name = now.find_in_resource("service.name");
-  Finding f = failed("after publications at once " + shown(name) + " is published, of none of them",
-                     "given attribute missing or changed");
+  Finding f = failed(
+      "after concurrent publications " + shown(name) + " is published, which none of them gave",
+      "given attribute missing or changed");
   f.evidence = {request_line(d), maps_line(*now.context)};
   return f;
 }

@@ -207,8 +207,9 @@ Finding survives_file_size_limit(const ImageEvidence& e) {
                         "a program that lives under RLIMIT_FSIZE=0 without publishing");
   }
   if (run->ended_by_us && !run->published) {
-    return unobservable("under the limit the program ran on and published nothing in that time",
-                        "a program that publishes soon after its start, or a longer --for");
+    return unobservable(
+        "under the limit, the program kept running and published nothing until it was ended",
+        "a program that publishes soon after its start, or a longer --for");
   }
   return passed(run->published ? "a context was published under the limit"
                                : "no context was published under the limit, which is legal");

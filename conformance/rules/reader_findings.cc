@@ -65,7 +65,7 @@ constexpr const char* kStartIt = "an adapter that starts the process that reads"
 
 Finding window_missed(const SceneEvidence& scene, const std::string& hold) {
   const auto& foreign = scene.foreign_reader;
-  return unobservable(fmt::format("the moment \"{}\" did not come{}", hold,
+  return unobservable(fmt::format("the moment \"{}\" was not reached{}", hold,
                                   foreign ? ": " + not_started(*foreign) : std::string()),
                       foreign ? kStartIt : "a reader whose reads of the target are system calls");
 }

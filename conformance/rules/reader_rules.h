@@ -29,8 +29,8 @@ struct SceneEvidence {
 std::vector<SceneEvidence> scenes_of(const Session& session);
 std::vector<SceneEvidence> scenes_of(const Timeline& timeline);
 
-// The question for which the reading process grew most beyond its limit. Nothing: none did, apart
-// from questions whose requirement is about memory.
+// Where a reading process grew most beyond its limit, of the questions whose answer is judged, but
+// not for a requirement about memory. Nothing: none did.
 struct MemoryExcess {
   std::uint64_t used_bytes = 0;
   std::uint64_t limit_bytes = 0;

@@ -163,7 +163,7 @@ TEST(ReaderRules, AMomentThatDidNotComeIsNoFailure) {
   const auto f = s.judge(kAnswered);
   ASSERT_TRUE(f);
   EXPECT_EQ(f->outcome, Outcome::kUnobservable);
-  EXPECT_EQ(f->saw, "the moment \"after the first read of the payload\" did not come");
+  EXPECT_EQ(f->saw, "the moment \"after the first read of the payload\" was not reached");
 }
 
 TEST(ReaderRules, ASceneThatCouldNotBeShownIsNoFailure) {

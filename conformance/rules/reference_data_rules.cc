@@ -210,10 +210,11 @@ Finding key_map_present(const ImageEvidence& e) {
     return info("no key map, and no record carries attributes", "no key map, none needed");
   }
   if (is_of_a_runtime(*versions.back().entry)) {
-    Finding f = info(fmt::format("no key map next to {}, and a native component has records with "
-                                 "attributes",
-                                 versions.back().entry->text),
-                     "two mechanisms in one process");
+    Finding f =
+        info(fmt::format("there is no key map next to {}, but a native component has records with "
+                         "attributes",
+                         versions.back().entry->text),
+             "two mechanisms in one process");
     f.evidence = record_lines(*record);
     return f;
   }

@@ -445,7 +445,7 @@ Finding record_outlives_slot(const ImageEvidence& e) {
     if (w.trace->whole() && first.visible() && (left || detached)) judged.insert(w.index);
   }
   if (judged.empty()) {
-    return not_stepped(e, "no operation that was single-stepped let go of a record");
+    return not_stepped(e, "no single-stepped operation released a record");
   }
   return kept(e, fmt::format("{}: the record was neither unmapped nor overwritten by glibc's "
                              "free() as long as the variable led to it",

@@ -94,7 +94,7 @@ Agent::Process& Agent::known(pid_t pid) {
     if (is_missed_.contains(pid)) process->context.miss_call();
     if (is_bad("pctx.reader.no-context:memory")) {
       waste_.assign(kMuchMemory, 1);
-      waste_ = {};
+      std::vector<std::uint8_t>().swap(waste_);
     }
   }
   return *process;
