@@ -999,6 +999,19 @@ TEST(UpdateFailureRecoverable, AnUpdateOfItsOwnWasUnderWay) {
   EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass);
 }
 
+TEST(UpdateVisible, TheTimestampMayBeZeroBeforeAndAfterByChance) {
+  Driven d = published();
+  d.state = {zeroed({})};
+  d.idle();
+  d.ask("process.publish", with_resource({{"service.name", "next"}}));
+  const Finding f = d.judge(kVisible);
+  EXPECT_EQ(f.outcome, Outcome::kFail);
+  EXPECT_EQ(f.saw, "after another publication the timestamp is still zero");
+  d.state = {named("next", 3000)};
+  d.idle();
+  EXPECT_NE(d.outcome(kVisible), Outcome::kFail);
+}
+
 TEST(UpdateFailureRecoverable, NothingMoreCanBePublished) {
   Driven d = failed_update({});
   EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass);  // nobody tried
