@@ -24,6 +24,7 @@ ctxconf_library(ctxconf_scenes
        conformance/reader/target.cc conformance/reader/target_harm.cc ${PROJECT_BINARY_DIR}/scene_vectors.cc
   DEPS ctxconf_golden ctxconf_grammar ctxconf_proto ctxconf_puppet ctxconf_testee)
 ctxconf_test(call_recorder_test SRCS conformance/reader/call_recorder_test.cc DEPS ctxconf_scenes)
+ctxconf_test(message_content_test SRCS conformance/reader/message_content_test.cc DEPS ctxconf_scenes)
 ctxconf_test(target_harm_test SRCS conformance/reader/target_harm_test.cc DEPS ctxconf_scenes
   LABELS ptrace)
 ctxconf_test(scenes_test SRCS conformance/reader/scenes_test.cc DEPS ctxconf_judge ctxconf_scenes

@@ -297,6 +297,14 @@ TEST(ReaderRules, MemoryThatGrowsWithTheSizeField) {
   EXPECT_EQ(s.outcome(kBounded), Outcome::kPass);
 }
 
+TEST(ReaderRules, AClaimMayBeAWarning) {
+  LiteralScene s;
+  s.claim(kAnswered, "absent").warning = true;
+  const auto f = s.judge(kAnswered);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->outcome, Outcome::kWarn);
+}
+
 TEST(ReaderRules, MemoryOverTheLimitInAnyScene) {
   LiteralScene s;
   s.claim(kRetries);
