@@ -1,7 +1,6 @@
 #include "sys/loaded_file.h"
 
 #include <elf.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -36,18 +35,13 @@ bool is_ours(const Elf64_Ehdr& header) {
          header.e_phentsize == sizeof(Elf64_Phdr) && header.e_phnum <= kMostProgramHeaders;
 }
 
-std::uint64_t page_begin(std::uint64_t address) {
-  static const auto page_size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  return address / page_size * page_size;
-}
-
 // Whether a segment with code is where the bias says.
 bool is_run(const LoadedHeader& file, std::span<const MapEntry> mappings) {
   return std::ranges::any_of(file.segments, [&](const Elf64_Phdr& s) {
     if (s.p_type != PT_LOAD || (s.p_flags & PF_X) == 0) return false;
-    const RemoteAddr begin(file.bias + page_begin(s.p_vaddr));
+    const RemoteAddr begin(file.bias + page_of(s.p_vaddr));
     return std::ranges::any_of(mappings, [&](const MapEntry& m) {
-      return m.executable && m.range.contains(begin) && m.offset <= page_begin(s.p_offset);
+      return m.executable && m.range.contains(begin) && m.offset <= page_of(s.p_offset);
     });
   });
 }
@@ -68,10 +62,10 @@ std::optional<LoadedHeader> loaded_at(const MemoryReader& memory, const MapEntry
     return std::nullopt;
   }
   const auto first = std::ranges::find_if(out.segments, [](const Elf64_Phdr& s) {
-    return s.p_type == PT_LOAD && page_begin(s.p_offset) == 0;
+    return s.p_type == PT_LOAD && page_of(s.p_offset) == 0;
   });
   if (first == out.segments.end()) return std::nullopt;
-  out.bias = begin - page_begin(first->p_vaddr);
+  out.bias = begin - page_of(first->p_vaddr);
   return out;
 }
 

@@ -1,5 +1,7 @@
 #include "sys/map_table.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstring>
@@ -81,6 +83,11 @@ std::string longest_common_part(const std::vector<std::string>& texts) {
 std::string permissions(const MapEntry& entry) {
   return {entry.readable ? 'r' : '-', entry.writable ? 'w' : '-', entry.executable ? 'x' : '-',
           entry.shared ? 's' : 'p'};
+}
+
+std::uint64_t page_of(std::uint64_t address) {
+  static const auto page_size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  return address / page_size * page_size;
 }
 
 std::string to_maps_line(const MapEntry& entry) {

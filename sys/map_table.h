@@ -32,6 +32,8 @@ struct MapEntry {
 
 // "rw-p"
 std::string permissions(const MapEntry& entry);
+// The beginning of the page with this address, or of a file's page with this offset.
+std::uint64_t page_of(std::uint64_t address);
 // The entry as /proc/PID/maps prints it, without the newline.
 std::string to_maps_line(const MapEntry& entry);
 // Its name without escapes: the path, if it is a file's.

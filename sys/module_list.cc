@@ -2,7 +2,6 @@
 #include <elf.h>
 #include <link.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -59,11 +58,6 @@ std::vector<MappedFile> group_by_file(std::string_view maps_text) {
     }
   }
   return ordered;
-}
-
-std::uint64_t page_of(std::uint64_t address) {
-  static const auto page_size = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  return address / page_size * page_size;
 }
 
 // Whether one of the mappings, with the image at `bias`, is code or data as segment `s` needs it.

@@ -152,8 +152,7 @@ std::string advice_for_absent(const ModuleFacts& m) {
   if (m.executable) options += " -Wl,--export-dynamic-symbol=otel_thread_ctx_v1";
   if (m.executable && !m.has_dynamic_section) options = "-static-pie " + options;
   return "if this file should define it: the linker drops unreferenced symbols of a static "
-         "library; link "
-         "with " +
+         "library; link with " +
          options;
 }
 

@@ -3,8 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <deque>
-#include <functional>
-#include <iterator>
 #include <memory>
 
 #include "conformance/command/command.h"
@@ -32,46 +30,39 @@ struct ReaderCommand {
 
 using Scenes = std::deque<reader::SceneGroup>;
 
-// Of both lists, in order.
-void for_each_scene(const Scenes& generated, const std::function<void(const reader::Scene&)>& f) {
-  for (const Scenes* const list : {&reader::scene_groups(), &generated}) {
-    for (const reader::SceneGroup& group : *list) {
-      for (const reader::Scene& scene : group.scenes) f(scene);
+int show_scene(const Scenes& scenes, const std::string& name) {
+  for (const reader::SceneGroup& group : scenes) {
+    for (const reader::Scene& scene : group.scenes) {
+      if (scene.name != name) continue;
+      return print("# " + scene.about + "\n" + to_json(scene.script), kExitClean);
     }
   }
-}
-
-int show_scene(const Scenes& generated, const std::string& name) {
-  std::string out;
-  for_each_scene(generated, [&](const reader::Scene& scene) {
-    if (scene.name == name) out = "# " + scene.about + "\n" + to_json(scene.script);
-  });
-  if (!out.empty()) return print(out, kExitClean);
   return complain(kExitUsage, "--show: no scene " + name, "--show=list prints the names");
 }
 
-int list_scenes(const Scenes& generated) {
+int list_scenes(const Scenes& scenes) {
   std::string out;
-  for_each_scene(generated, [&](const reader::Scene& scene) {
-    out += scene.name + "\t" + scene.about + "\n";
-  });
+  for (const reader::SceneGroup& group : scenes) {
+    for (const reader::Scene& scene : group.scenes) {
+      out += scene.name + "\t" + scene.about + "\n";
+    }
+  }
   return print(out, kExitClean);
 }
 
 int judge_reader(ReaderCommand& o) {
   const auto& host = sys::Capabilities::of_this_host();
-  Scenes generated;
+  Scenes scenes = reader::scene_groups();
   if (o.generated > 0) {
     if (o.run.seed.empty()) o.run.seed = kUsualSeed;
     const auto seed = hex_number(o.run.seed);
     if (!seed) {
       return complain(kExitUsage, "--seed is not a 64-bit hexadecimal number", "--seed 4719");
     }
-    generated.push_back(
-        reader::generated_scenes(o.generated, *seed, host.has(sys::kHostAnonVmaName)));
+    scenes.push_back(reader::generated_scenes(o.generated, *seed, host.has(sys::kHostAnonVmaName)));
   }
-  if (o.show == "list") return list_scenes(generated);
-  if (!o.show.empty()) return show_scene(generated, o.show);
+  if (o.show == "list") return list_scenes(scenes);
+  if (!o.show.empty()) return show_scene(scenes, o.show);
   const auto programs = puppet::find_puppets();
   if (!programs) {
     return complain(kExitHarnessError, sys::to_string(programs.error()),
@@ -84,8 +75,7 @@ int judge_reader(ReaderCommand& o) {
   stage.names_memory = host.has(sys::kHostAnonVmaName);
   stage.names_shmem = host.has(sys::kHostShmemVmaName);
   stage.early = std::make_shared<std::map<std::string, std::unique_ptr<reader::Target>>>();
-  auto groups = reader::groups_of(reader::scene_groups(), stage);
-  std::ranges::move(reader::groups_of(generated, stage), std::back_inserter(groups));
+  const auto groups = reader::groups_of(scenes, stage);
   o.run.name = "reader";
   o.run.mode = Mode::kReader;
   o.run.role = Role::kReader;

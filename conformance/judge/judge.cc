@@ -23,7 +23,7 @@ RunResult judge(const Timeline& t, const std::vector<const Requirement*>& select
     }
     out.results.push_back(settle(t, evidence, *r, std::move(decided), std::move(findings), told));
   }
-  summarise(t, evidence, selected, told, out);
+  summarise(t, evidence, scenes, selected, told, out);
   return out;
 }
 

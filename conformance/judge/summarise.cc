@@ -17,7 +17,6 @@
 #include "conformance/judge/gather.h"
 #include "conformance/judge/judge.h"
 #include "conformance/rules/operation_pictures.h"
-#include "conformance/rules/reader_rules.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -196,7 +195,7 @@ void add_ended_adapters(const Timeline& t, const std::set<const CheckRun*>& told
 
 // Adds what a reader did to its targets, and that it used too much memory: each once, with the
 // scenes.
-void add_harm(const Timeline& t, RunResult& out) {
+void add_harm(const std::vector<SceneEvidence>& scenes, RunResult& out) {
   constexpr std::size_t kMostScenes = 3;  // that are named
   constexpr std::uint64_t kMebibyte = std::uint64_t{1} << 20U;
   struct Harm {
@@ -212,7 +211,7 @@ void add_harm(const Timeline& t, RunResult& out) {
     const std::string where = scene.session->group + "/" + scene.scene->name;
     if (harm.known.insert(where).second) harm.scenes.push_back(where + amount);
   };
-  for (const SceneEvidence& scene : scenes_of(t)) {
+  for (const SceneEvidence& scene : scenes) {
     if (!scene.scene->harm.empty()) add(scene, scene.scene->harm);
     if (const auto excess = memory_excess(scene)) {
       add(scene,
@@ -223,14 +222,15 @@ void add_harm(const Timeline& t, RunResult& out) {
   }
   for (const auto& [what, harm] : all) {
     const std::size_t named = std::min(kMostScenes, harm.scenes.size());
-    std::string scenes = fmt::format(
+    std::string listed = fmt::format(
         "{}", fmt::join(harm.scenes.begin(),
                         harm.scenes.begin() + static_cast<std::ptrdiff_t>(named), ", "));
-    if (harm.scenes.size() > named)
-      scenes += fmt::format(" and {} more", harm.scenes.size() - named);
+    if (harm.scenes.size() > named) {
+      listed += fmt::format(" and {} more", harm.scenes.size() - named);
+    }
     out.problems.push_back({.outcome = Outcome::kFail,
                             .image = harm.reader,
-                            .text = fmt::format("the reader {}; in {}", what, scenes)});
+                            .text = fmt::format("the reader {}; in {}", what, listed)});
   }
 }
 
@@ -526,6 +526,7 @@ Oddities oddities_of(const Session& s) {
 }
 
 void summarise(const Timeline& t, const std::vector<ImageEvidence>& evidence,
+               const std::vector<SceneEvidence>& scenes,
                const std::vector<const Requirement*>& selected, const Told& told, RunResult& out) {
   add_run(t, selected, out);
   for (auto& note : adapter_notes(t)) out.notes.push_back(std::move(note));
@@ -536,7 +537,7 @@ void summarise(const Timeline& t, const std::vector<ImageEvidence>& evidence,
   add_crashes(t, evidence, out);
   add_hangs(t, out);
   add_ended_adapters(t, told.checks, out);
-  add_harm(t, out);
+  add_harm(scenes, out);
   add_adapter_notes(t, out);
   if (auto note = moments_note(t); !note.empty()) out.notes.push_back(std::move(note));
   add_pictures(evidence, out);

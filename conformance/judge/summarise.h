@@ -6,12 +6,14 @@
 #include "conformance/evidence/timeline.h"
 #include "conformance/judge/settle.h"
 #include "conformance/rules/evidence.h"
+#include "conformance/rules/reader_rules.h"
 #include "conformance/verdict/run_result.h"
 
 namespace ctxconf::conformance {
 
 // To be called with `results` filled.
 void summarise(const Timeline& timeline, const std::vector<ImageEvidence>& evidence,
+               const std::vector<SceneEvidence>& scenes,
                const std::vector<const Requirement*>& selected, const Told& told, RunResult& out);
 
 }  // namespace ctxconf::conformance

@@ -4,8 +4,10 @@
 
 namespace ctxconf::conformance::puppet {
 
-Generated generate(std::uint64_t seed, std::uint64_t index, bool deviant,
-                   const Surroundings& host) {
+namespace {
+
+// Without its script.
+Generated planned(std::uint64_t seed, std::uint64_t index, bool deviant, const Surroundings& host) {
   Rng rng(seed ^ (index * 2 + (deviant ? 1 : 0)) * 0xd1342543de82ef95U);
   Generated out;
   if (deviant) {
@@ -27,8 +29,24 @@ Generated generate(std::uint64_t seed, std::uint64_t index, bool deviant,
     }
     if (out.deviation->apply(out.plan, rng)) break;
   }
+  return out;
+}
+
+}  // namespace
+
+Generated generate(std::uint64_t seed, std::uint64_t index, bool deviant,
+                   const Surroundings& host) {
+  Generated out = planned(seed, index, deviant, host);
   out.script = script_of(out.plan);
   return out;
+}
+
+Script generate_whole(std::uint64_t seed, std::uint64_t index, const Surroundings& host,
+                      std::vector<Moment>& moments) {
+  Plan plan = planned(seed, index, /*deviant=*/false, host).plan;
+  plan.cut.reset();
+  plan.exits = false;
+  return script_of(plan, &moments);
 }
 
 namespace {

@@ -5,8 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <span>
+#include <string_view>
 
+#include "abi/thread_record.h"
 #include "conformance/text/json_text.h"
 #include "opentelemetry/proto/processcontext/v1development/process_context.pb.h"
 
@@ -16,12 +17,6 @@ namespace {
 using opentelemetry::proto::common::v1::AnyValue;
 using opentelemetry::proto::processcontext::v1development::ProcessContext;
 using Json = nlohmann::json;
-
-// Of a record.
-constexpr std::size_t kSpanAt = 16;
-constexpr std::size_t kSpanEnd = 24;
-constexpr std::size_t kSizeAt = 26;
-constexpr std::size_t kArea = 28;
 
 // As in OTLP/JSON.
 Json json_of(const AnyValue& value) {
@@ -35,7 +30,7 @@ Json json_of(const AnyValue& value) {
     case AnyValue::kDoubleValue:
       return {{"doubleValue", value.double_value()}};
     case AnyValue::kBytesValue:
-      return {{"bytesValue", base64(value.bytes_value())}};
+      return {{"bytesValue", base64(std::as_bytes(std::span(value.bytes_value())))}};
     case AnyValue::kArrayValue: {
       Json values = Json::array();
       for (const AnyValue& one : value.array_value().values()) values.push_back(json_of(one));
@@ -62,14 +57,14 @@ Json object_of(const Pairs& pairs) {
 
 }  // namespace
 
-std::string base64(std::string_view bytes) {
+std::string base64(std::span<const std::byte> bytes) {
   constexpr std::string_view kLetters =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
   for (std::size_t i = 0; i < bytes.size(); i += 3) {
     std::uint32_t three = 0;
     for (std::size_t j = i; j < i + 3; ++j) {
-      three = three << 8U | (j < bytes.size() ? static_cast<unsigned char>(bytes[j]) : 0U);
+      three = three << 8U | (j < bytes.size() ? std::to_integer<std::uint32_t>(bytes[j]) : 0U);
     }
     for (std::size_t j = 0; j < 4; ++j) {
       out += i + j > bytes.size() ? '=' : kLetters[three >> (18 - 6 * j) & 63U];
@@ -87,28 +82,23 @@ std::string content_of_message(const puppet::Bytes& message) {
 }
 
 bool has_ids(const puppet::Bytes& record) {
-  return std::ranges::any_of(std::span(record).first(kSpanEnd),
-                             [](std::byte b) { return b != std::byte{0}; });
+  const auto head = abi::decode_thread_record(record);
+  return head && (abi::has_trace_id(*head) || abi::has_span_id(*head));
 }
 
 std::string content_of_record(const puppet::Bytes& record, const std::vector<std::string>& names,
                               bool attributes) {
-  const auto ids = std::span(record).first(kSpanEnd);
-  Json out = {{"trace_id", hex(ids.first(kSpanAt))}, {"span_id", hex(ids.subspan(kSpanAt))}};
+  const auto head = abi::decode_thread_record(record).value();
+  Json out = {{"trace_id", hex(std::as_bytes(std::span(head.trace_id)))},
+              {"span_id", hex(std::as_bytes(std::span(head.span_id)))}};
   if (!attributes) return out.dump();
-  const auto byte = [&](std::size_t at) { return std::to_integer<std::size_t>(record[at]); };
-  const std::size_t size_field = byte(kSizeAt) | byte(kSizeAt + 1) << 8U;
-  const std::size_t end = std::min(record.size(), kArea + size_field);
+  const auto area = std::span(record).subspan(abi::kRecordHeadBytes);
+  abi::AttributeCursor cursor(area.first(std::min<std::size_t>(area.size(), head.attrs_data_size)));
   std::map<std::string, std::string> last;
-  for (std::size_t at = kArea; at + 2 <= end;) {
-    const std::size_t index = byte(at);
-    const std::size_t size = byte(at + 1);
-    at += 2;
-    if (size > end - at) break;
-    if (index < names.size()) {
-      last[names[index]] = std::string(reinterpret_cast<const char*>(record.data() + at), size);
-    }
-    at += size;
+  while (const auto entry = cursor.next()) {
+    if (entry->key >= names.size()) continue;
+    last[names[entry->key]] =
+        std::string(reinterpret_cast<const char*>(entry->value.data()), entry->value.size());
   }
   // A reader may leave out an empty value: open.tctx.empty-value.
   const bool all_shown = std::ranges::none_of(last, [](const auto& l) { return l.second.empty(); });

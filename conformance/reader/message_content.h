@@ -1,8 +1,9 @@
 // What a reader reports of an encoded message or record, as in AllowedAnswer::content.
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "conformance/puppet/script.h"
@@ -17,6 +18,6 @@ std::string content_of_record(const puppet::Bytes& record, const std::vector<std
                               bool attributes);
 bool has_ids(const puppet::Bytes& record);
 
-std::string base64(std::string_view bytes);
+std::string base64(std::span<const std::byte> bytes);
 
 }  // namespace ctxconf::conformance::reader

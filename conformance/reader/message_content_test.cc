@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "conformance/reader/publish.h"
@@ -19,11 +18,11 @@ Json content(const Record& record, const std::vector<std::string>& names, bool a
 }
 
 TEST(Base64, PadsTheLastGroup) {
-  EXPECT_EQ(base64(""), "");
-  EXPECT_EQ(base64("f"), "Zg==");
-  EXPECT_EQ(base64("fo"), "Zm8=");
-  EXPECT_EQ(base64("foo"), "Zm9v");
-  EXPECT_EQ(base64(std::string_view("\xff\x00\xfe\x01", 4)), "/wD+AQ==");
+  EXPECT_EQ(base64({}), "");
+  EXPECT_EQ(base64(puppet::bytes_of("f")), "Zg==");
+  EXPECT_EQ(base64(puppet::bytes_of("fo")), "Zm8=");
+  EXPECT_EQ(base64(puppet::bytes_of("foo")), "Zm9v");
+  EXPECT_EQ(base64(from_hex("ff00fe01")), "/wD+AQ==");
 }
 
 TEST(ContentOfMessage, IsThatOfTheBuilder) {

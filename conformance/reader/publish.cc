@@ -30,6 +30,10 @@ Json object_of(const Pairs& pairs) {
   return out;
 }
 
+void append(Bytes& out, const Bytes& more) { out.insert(out.end(), more.begin(), more.end()); }
+
+}  // namespace
+
 Bytes from_hex(std::string_view digits) {
   Bytes out;
   for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
@@ -38,10 +42,6 @@ Bytes from_hex(std::string_view digits) {
   }
   return out;
 }
-
-void append(Bytes& out, const Bytes& more) { out.insert(out.end(), more.begin(), more.end()); }
-
-}  // namespace
 
 Message service(const std::string& name) {
   Message out;

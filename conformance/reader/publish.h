@@ -8,6 +8,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,6 +38,9 @@ struct Message {
   // The content that a reader reports, as in AllowedAnswer; `exactly`: and nothing else.
   std::string content(bool exactly = true) const;
 };
+
+// The bytes of hexadecimal digits, which must be valid.
+puppet::Bytes from_hex(std::string_view digits);
 
 // A Resource with this service.name and a service.instance.id.
 Message service(const std::string& name);

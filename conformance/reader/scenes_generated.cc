@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "abi/thread_record.h"
 #include "conformance/puppet/generate.h"
 #include "conformance/reader/message_content.h"
 #include "conformance/reader/publish.h"
@@ -19,8 +20,6 @@ using puppet::Moment;
 constexpr const char* kDecodes = "pctx.reader.decodes-process-context";
 constexpr const char* kNoContext = "pctx.reader.no-context";
 constexpr const char* kLayout = "tctx.reader.record-layout";
-// A record of the recommended size; a reader may leave out the attributes of larger ones.
-constexpr std::size_t kUsualRecord = 640;
 
 Question about_context(const Moment& moment) {
   const Published p{
@@ -95,9 +94,10 @@ Scene contexts_of(Scene out, const std::vector<Moment>& moments) {
   return out;
 }
 
-// The ids and, of a record with names and of the usual size, the attributes.
+// The ids and, of a record with names, the attributes. A reader may leave out those of a record
+// that is larger than recommended.
 std::string shown_content(const puppet::ThreadScript::Visible& visible, const Moment& moment) {
-  const bool names = !moment.names.empty() && visible.bytes.size() <= kUsualRecord;
+  const bool names = !moment.names.empty() && visible.bytes.size() <= abi::kRecommendedRecordBytes;
   return content_of_record(visible.bytes, moment.names, names);
 }
 
@@ -122,11 +122,8 @@ Scene records_of(Scene out, const std::vector<Moment>& moments) {
 
 void add_scenes(std::uint64_t seed, std::uint64_t index, const puppet::Surroundings& host,
                 std::vector<Scene>& out) {
-  puppet::Plan plan = puppet::generate(seed, index, /*deviant=*/false, host).plan;
-  plan.cut.reset();
-  plan.exits = false;
   std::vector<Moment> moments;
-  const puppet::Script script = puppet::script_of(plan, &moments);
+  const puppet::Script script = puppet::generate_whole(seed, index, host, moments);
   const std::string name = fmt::format("generated-{:x}-{}", seed, index);
   const std::string about = fmt::format("program {} of the seed {:x}", index, seed);
   out.push_back(contexts_of(begin(name, about, script), moments));

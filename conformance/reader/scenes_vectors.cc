@@ -43,14 +43,6 @@ std::string hex(std::string_view bytes) {
   return out;
 }
 
-std::string bytes_of_hex(std::string_view digits) {
-  std::string out;
-  for (std::size_t i = 0; i + 1 < digits.size(); i += 2) {
-    out += static_cast<char>(std::stoul(std::string(digits.substr(i, 2)), nullptr, 16));
-  }
-  return out;
-}
-
 // A value of a vector as in OTLP/JSON.
 Json otlp_value(const Json& value) {
   for (const auto& [kind, item] : value.items()) {
@@ -58,7 +50,7 @@ Json otlp_value(const Json& value) {
     if (kind == "bool") return {{"boolValue", item}};
     if (kind == "int") return {{"intValue", item}};
     if (kind == "double") return {{"doubleValue", item}};
-    if (kind == "bytes") return {{"bytesValue", base64(bytes_of_hex(item.get<std::string>()))}};
+    if (kind == "bytes") return {{"bytesValue", base64(from_hex(item.get<std::string>()))}};
     Json values = Json::array();
     for (const Json& one : item) {
       if (kind == "array") {

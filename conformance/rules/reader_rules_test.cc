@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "conformance/requirements/catalogue.h"
+#include "conformance/rules/literal_scene.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -80,15 +81,7 @@ class LiteralScene {
   }
 
  private:
-  SceneEvidence evidence() {
-    session_.operations = {operation_};
-    SceneEvidence out;
-    out.session = &session_;
-    out.scene = &session_.checks.front();
-    out.operations = {&session_.operations.front()};
-    out.traits = ReaderTraits(traits_);
-    return out;
-  }
+  SceneEvidence evidence() { return only_scene(session_, operation_, traits_); }
 
   Session session_;
   Operation operation_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "conformance/evidence/session.h"
+#include "conformance/rules/literal_scene.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -86,13 +87,7 @@ class LiteralScene {
   }
 
   std::optional<Finding> judge(const char* id) {
-    session_.operations = {operation_};
-    SceneEvidence scene;
-    scene.session = &session_;
-    scene.scene = &session_.checks.front();
-    scene.operations = {&session_.operations.front()};
-    scene.traits = ReaderTraits(traits_);
-    return reader_rule_of(id)->rule(scene, id);
+    return reader_rule_of(id)->rule(only_scene(session_, operation_, traits_), id);
   }
   Outcome outcome(const char* id) {
     const auto f = judge(id);

@@ -1,0 +1,23 @@
+// For tests: what a scene with one question showed.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "conformance/rules/reader_rules.h"
+
+namespace ctxconf::conformance {
+
+// The session, which must outlive the evidence, has one scene, and gets the operation. `traits`:
+// the capabilities of the adapter.
+inline SceneEvidence only_scene(Session& session, const Operation& operation,
+                                const nlohmann::json& traits) {
+  session.operations = {operation};
+  SceneEvidence out;
+  out.session = &session;
+  out.scene = &session.checks.front();
+  out.operations = {&session.operations.front()};
+  out.traits = ReaderTraits(traits);
+  return out;
+}
+
+}  // namespace ctxconf::conformance
