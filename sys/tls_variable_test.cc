@@ -299,7 +299,8 @@ TEST(TlsVariable, WithoutPrivilegesFilesAreReachedByTheirPath) {
   EXPECT_EQ(answer, 0);
 }
 
-TEST(TlsVariable, WithoutPrivilegesAReplacedFileIsNoted) {
+// Its definition is that of the file that is loaded, which is read from memory.
+TEST(TlsVariable, WithoutPrivilegesAReplacedFileIsReadFromMemory) {
   const Folder folder;
   const std::string library = folder.copy("tls_desc.so", "library.so");
   const std::string other = folder.copy("tls_gd.so", "other.so");
@@ -310,8 +311,37 @@ TEST(TlsVariable, WithoutPrivilegesAReplacedFileIsNoted) {
     std::filesystem::rename(other, library);
     ElfCache cache;
     auto modules = modules_of(testee->pid(), cache);
-    if (!modules || modules->notes.size() != 1) return 1;
-    return modules->notes[0].starts_with(library) ? 0 : 2;
+    if (!modules || !modules->notes.empty()) return 1;
+    const auto definitions = find_tls_variable(*modules, kSlot);
+    if (!definitions || definitions->size() != 1) return 2;
+    const auto& accesses = definitions->front().accesses;
+    return !accesses.empty() && accesses.front().model == TlsModel::kTlsdesc ? 0 : 3;
+  });
+  if (answer == 77) GTEST_SKIP() << "the build cannot be read without privileges";
+  EXPECT_EQ(answer, 0);
+}
+
+TEST(TlsVariable, WithoutPrivilegesAReplacedFileIsNotedWhereMemoryHasNoBeginningOfIt) {
+  const Folder folder;
+  const std::string library = folder.copy("tls_desc.so", "library.so");
+  const std::string other = folder.copy("tls_gd.so", "other.so");
+  const std::string program = folder.copy("tls_testee", "program");
+  const int answer = without_privileges([&] {
+    const auto testee = start({program}, library);
+    if (!testee) return 77;
+    std::filesystem::rename(other, library);
+    const auto text = read_maps_text(testee->pid());
+    if (!text) return 1;
+    std::string rest;
+    for_each_mapping(*text, [&](const Result<MapEntry>& entry) {
+      const bool begins = entry && entry->offset == 0 && entry->name.starts_with(library);
+      if (entry && !begins) rest += to_maps_line(*entry) + "\n";
+      return true;
+    });
+    ElfCache cache;
+    auto modules = modules_of(testee->pid(), rest, cache);
+    if (!modules || modules->notes.size() != 1) return 2;
+    return modules->notes[0].starts_with(library) ? 0 : 3;
   });
   if (answer == 77) GTEST_SKIP() << "the build cannot be read without privileges";
   EXPECT_EQ(answer, 0);
