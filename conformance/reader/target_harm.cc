@@ -76,13 +76,15 @@ void TargetHarm::begin(pid_t process) {
 TargetHarm::Found TargetHarm::look_at(pid_t process, const Condition& before) {
   const auto threads = sys::thread_list(process);
   const auto leader = condition_of(process);
-  // When another thread calls exec, the first one ends before that takes its place.
-  const bool others_run = std::ranges::any_of(threads.value_or(std::vector<pid_t>()), [&](pid_t t) {
-    const auto other = t == process ? std::nullopt : condition_of(t);
-    return other && !other->has_ended();
-  });
   if (!leader || leader->has_ended()) {
-    if (ends_ || others_run || (!leader && kill(process, 0) == 0)) return {};
+    const auto runs = [&](pid_t tid) {
+      const auto other = tid == process ? std::nullopt : condition_of(tid);
+      return other && !other->has_ended();
+    };
+    // When another thread calls exec, the first one ends before that takes its place.
+    const bool goes_on =
+        (threads && std::ranges::any_of(*threads, runs)) || (!leader && kill(process, 0) == 0);
+    if (ends_ || goes_on) return {};
     const int status = wait_status(process);
     const std::string how =
         WIFSIGNALED(status) ? ": killed by " + signal_name(WTERMSIG(status)) : "";
