@@ -412,13 +412,14 @@ bool has_check(const Requirement& r) {
   return is_recorded(r, Mode::kRun) && rule_of(r.id) != nullptr;
 }
 
-// Prints what was proven of every requirement.
-RequirementCounts print_matrix(const std::map<std::string, Proof>& proofs) {
+// Prints what was proven of every requirement, or of those that lack proof.
+RequirementCounts print_matrix(const std::map<std::string, Proof>& proofs, bool all) {
   RequirementCounts out;
-  fmt::print("\n{:<44} {:<9} {:<8} {}\n", "requirement", "level", "killed", "clean");
+  if (all) fmt::print("\n{:<44} {:<9} {:<8} {}\n", "requirement", "level", "killed", "clean");
   for (const auto& spec : Catalogue::builtin().specifications()) {
     for (const auto& r : spec.requirements) {
       if (!has_check(r)) {
+        if (!all) continue;
         const auto why = r.excluded.value_or("there is no check for it yet");
         fmt::print("{:<44} {:<9} not checked: {}\n", r.id, to_string(r.level), why);
         continue;
@@ -429,6 +430,7 @@ RequirementCounts print_matrix(const std::map<std::string, Proof>& proofs) {
       const bool hidden = p.killed == 0 && p.skipped > 0;
       out.not_shown += hidden ? 1 : 0;
       out.unproven += p.killed == 0 && !hidden ? 1 : 0;
+      if (p.killed > 0 && !all) continue;
       fmt::print("{:<44} {:<9} {:<8} {}{}\n", r.id, to_string(r.level),
                  fmt::format("{}/{}", p.killed, p.broken), fmt::format("{}/{}", p.clean, p.legal),
                  hidden          ? "  not shown: its broken program breaks nothing on this host"
@@ -436,7 +438,18 @@ RequirementCounts print_matrix(const std::map<std::string, Proof>& proofs) {
                                  : "");
     }
   }
-  fmt::print("\n");
+  if (all) fmt::print("\n");
+  return out;
+}
+
+// What the program shows, as its line says it.
+std::string expectation(const Entry& e) {
+  std::string out;
+  for (const auto& [id, outcome] : e.expect) {
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", id, outcome);
+  }
+  if (!e.harm.empty()) return out + (out.empty() ? "" : ", ") + e.harm;
+  if (out.empty() && !e.requirements.empty()) return "keeps " + e.requirements.front();
   return out;
 }
 
@@ -512,27 +525,17 @@ int selftest(const SelftestCommand& c) {
     const Entry& e = zoo[i];
     const Outcomes& o = outcomes[i];
     ++counts[o.verdict];
-    fmt::print("{:<11} {:<44}", word(o.verdict), e.name);
-    std::string requirements;
-    for (const auto& [id, outcome] : e.expect) {
-      requirements += fmt::format("{}{} {}", requirements.empty() ? "" : ", ", id, outcome);
-    }
-    if (!e.harm.empty()) {
-      requirements += (requirements.empty() ? "" : ", ") + e.harm;
-    } else if (requirements.empty() && !e.requirements.empty()) {
-      requirements = "keeps " + e.requirements.front();
-    }
-    fmt::print(" {}\n", requirements);
+    add_proofs(e, o.verdict, proofs);
+    const bool right = o.verdict == Verdict::kKilled || o.verdict == Verdict::kClean;
+    if (right && !c.verbose) continue;
+    fmt::print("{:<11} {:<44} {}\n", word(o.verdict), e.name, expectation(e));
     if (!o.text.empty()) {
       fmt::print("            {}\n", escape(o.text, Escape::kTerminal));
     }
-    add_proofs(e, o.verdict, proofs);
-    const bool wrong = o.verdict == Verdict::kMissed || o.verdict == Verdict::kFalseAlarm ||
-                       o.verdict == Verdict::kBroken;
-    if (wrong && c.verbose) fmt::print("{}\n", o.report);
+    if (!right && o.verdict != Verdict::kSkipped) fmt::print("{}\n", o.report);
   }
   RequirementCounts requirements;
-  if (whole) requirements = print_matrix(proofs);
+  if (whole) requirements = print_matrix(proofs, c.verbose);
   std::fflush(stdout);
   fmt::print(
       "{} broken programs killed, {} legal programs clean, {} skipped, {} missed, {} false "
@@ -578,8 +581,9 @@ Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
   sub->add_option("--shake", o->selftest.shaken,
                   "let ctxconf pause at random moments, as on a busy machine; SEED chooses them")
       ->type_name("SEED");
-  sub->add_flag("-v", o->selftest.verbose,
-                "print the report of each program that was judged wrongly");
+  sub->add_flag(
+      "-v", o->selftest.verbose,
+      "print a line for each program and each requirement, not only for those to look at");
   auto* generate = sub->add_option(
       "--generate", o->generated.count,
       "generate N legal programs and N that deviate in one way, and judge these instead");

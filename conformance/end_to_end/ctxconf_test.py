@@ -483,12 +483,12 @@ class WrapTest(Case):
     def test_runaway_is_a_failure(self):
         threads = ("import threading,time,sys\nthreading.stack_size(65536)\n"
                    "try:\n for i in range(4300):\n"
-                   "  threading.Thread(target=time.sleep,args=(60,),daemon=True).start()\n"
+                   "  threading.Thread(target=time.sleep,args=(600,),daemon=True).start()\n"
                    "except RuntimeError:\n print('too few', flush=True)\n sys.exit(0)\n"
-                   "time.sleep(60)\n")
-        # On a busy machine this many take long; --for ends the run.
-        done = self.run_it("wrap", "--for", "100s", "--out", "out", "--", PYTHON, "-c", threads,
-                           deadline_s=100 + DEADLINE_S)
+                   "time.sleep(600)\n")
+        # Seconds alone, minutes on a busy machine: for each thread, two processes take turns.
+        done = self.run_it("wrap", "--for", "400s", "--out", "out", "--", PYTHON, "-c", threads,
+                           deadline_s=400 + DEADLINE_S)
         if "too few" in done.out:
             self.skipTest("a limit of this user stops a runaway first")
         self.assertEqual(done.code, FAILED, done)

@@ -406,6 +406,13 @@ TEST(CallRules, AnUpdateWithoutANamingCall) {
   running.published().seen(header(2));
   running.process().exit_code.reset();
   EXPECT_EQ(failures(running), Ids{});
+  // The end of the process may have come before the call of its second thread.
+  Recording background;
+  background.published().named(header(2)).seen(header(3));
+  background.image().calls.back().tid = background.process().pid + 1;
+  EXPECT_EQ(failures(background), Ids{});
+  background.seen(header(4));
+  EXPECT_EQ(failures(background), Ids{"pctx.update.name-always"});
 }
 
 TEST(CallRules, ANamingCallInsideTheUpdate) {

@@ -268,6 +268,16 @@ void leave_out_namings_of_others(std::vector<Publication>& all, std::uint64_t pa
   }
 }
 
+// Whether everything that is known of the publication was done by the first thread.
+bool is_written_by_first_thread(const ImageEvidence& e, const Publication& p) {
+  const std::int32_t pid = e.process->pid;
+  if (p.map != nullptr && p.map->tid != pid) return false;
+  return std::ranges::all_of(p.namings, [&](const Naming& n) { return n.call->tid == pid; }) &&
+         std::ranges::all_of(e.image->stores, [&](const Store& s) {
+           return s.header != p.start || s.tid == 0 || s.tid == pid;
+         });
+}
+
 }  // namespace
 
 ForkTime fork_time(const ImageEvidence& e, const Publication& p, const ForkProbe& fork) {
@@ -434,8 +444,9 @@ bool is_past(const ImageEvidence& e, const Publication& p, const Sight& sight) {
   // Its memory was taken away, or something else was put there.
   if (p.calls.data() + p.calls.size() != e.image->calls.data() + e.image->calls.size()) return true;
   if (sight.last_ns - sight.first_ns >= kRest) return true;
+  // A thread that is not the first may have been ended between its timestamp and its call.
   const bool ended = e.process->exit_code.has_value() || e.image != &e.process->images.back();
-  return ended && sight.at_rest;
+  return ended && sight.at_rest && is_written_by_first_thread(e, p);
 }
 
 }  // namespace ctxconf::conformance

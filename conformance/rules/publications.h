@@ -95,8 +95,8 @@ std::vector<std::string> call_lines(std::initializer_list<const SystemCall*> cal
 // installs itself may answer its calls before an observer learns of them.
 bool is_complete(const Image& image);
 
-// Is a writer past the calls that follow the timestamp? A later timestamp says so, a normal
-// end, or two seconds.
+// Is a writer past the calls that follow the timestamp? A later timestamp says so, two seconds, or
+// the normal end of a process whose first thread is the writer.
 bool is_past(const ImageEvidence& evidence, const Publication& p, const Sight& sight);
 
 }  // namespace ctxconf::conformance
