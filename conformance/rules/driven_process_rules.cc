@@ -54,6 +54,24 @@ std::optional<HeaderBytes> header_stored(const Image& image, const Store& s) {
   return HeaderBytes{*before, *after};
 }
 
+bool stores_timestamp(const Image& image, const Store& s) {
+  const auto h = header_stored(image, s);
+  return h && h->after.monotonic_published_at_ns != 0;
+}
+
+// The looks before and after an operation were in the middle of two updates of its own: the program
+// stored a timestamp between them.
+bool shows_between(const SessionEvidence& session, std::size_t index) {
+  const auto& operations = session.operations;
+  const ImageView* view = operations[index].view;
+  const ImageView* before = index == 0 ? nullptr : operations[index - 1].view;
+  const ImageEvidence* e = view == nullptr ? nullptr : session.image(view->image);
+  if (e == nullptr || before == nullptr || before->image != view->image) return false;
+  return std::ranges::any_of(e->image->stores, [&](const Store& s) {
+    return s.order > before->order && s.order <= view->order && stores_timestamp(*e->image, s);
+  });
+}
+
 // The look after this operation was in the middle of an update of its own: without a request it is
 // done a little later.
 bool shows_later(const SessionEvidence& session, std::size_t index) {
@@ -67,10 +85,17 @@ bool shows_later(const SessionEvidence& session, std::size_t index) {
   }
   const auto until = next == operations.end() ? UINT64_MAX : next->operation->sent_ns;
   return std::ranges::any_of(e->image->stores, [&](const Store& s) {
-    if (s.order <= view->order || s.at_ns >= until) return false;
-    const auto h = header_stored(*e->image, s);
-    return h && h->after.monotonic_published_at_ns != 0;
+    return s.order > view->order && s.at_ns < until && stores_timestamp(*e->image, s);
   });
+}
+
+// The last store to the header was made by another thread than those.
+bool is_at_work(const Image& image, const ImageView& view, const std::set<std::int32_t>& threads) {
+  const Store* last = nullptr;
+  for (const Store& s : image.stores) {
+    if (s.order <= view.order && header_stored(image, s)) last = &s;
+  }
+  return last != nullptr && last->tid != 0 && !threads.contains(last->tid);
 }
 
 bool is_of_first_sdk(const DrivenOperation& d) {
@@ -298,7 +323,7 @@ Finding update_visible(const ImageEvidence& e) {
     // Both samples may have met an update that a thread of the SDK makes by itself.
     const bool still_zero = publishes && was.zeroed != nullptr && now.zeroed != nullptr &&
                             now.context == nullptr && was.context == nullptr &&
-                            !shows_later(*e.session, i);
+                            !shows_between(*e.session, i) && !shows_later(*e.session, i);
     if (still_zero || ((was.context != nullptr || publishes) && !now.has_mappings)) {
       Finding f = failed(after + (still_zero               ? " the timestamp is still zero"
                                   : was.context == nullptr ? " nothing is published"
@@ -741,8 +766,11 @@ Finding failure_recoverable(const ImageEvidence& e) {
     const Published now = published_at(*e.session, d);
     if (was.context == nullptr || now.image == nullptr || was.image != now.image) continue;
     std::vector<std::string> calls;
+    std::set<std::int32_t> callers;
     for (const SystemCall* c : calls_between(*now.image->image, before->order, d.view->order)) {
-      if (c->injected && c->result.value_or(0) < 0) calls.push_back(call_line(*c));
+      if (!c->injected || c->result.value_or(0) >= 0) continue;
+      calls.push_back(call_line(*c));
+      callers.insert(c->tid);
     }
     if (calls.empty()) continue;
     ++refused;
@@ -756,7 +784,9 @@ Finding failure_recoverable(const ImageEvidence& e) {
       return f;
     };
     // A thread of the SDK may have been in the middle of another update.
-    if (const Context* zero = now.zeroed; zero != nullptr && !shows_later(*e.session, i)) {
+    const bool at_work = is_at_work(*now.image->image, *d.view, callers);
+    if (const Context* zero = now.zeroed;
+        zero != nullptr && !at_work && !shows_later(*e.session, i)) {
       Finding f =
           wrong("after an update that failed the timestamp is zero", "timestamp left at zero");
       f.hexdumps.push_back(header_dump(*zero, {{16, 8, "timestamp: zero"}}));

@@ -999,6 +999,17 @@ TEST(UpdateFailureRecoverable, AnUpdateOfItsOwnWasUnderWay) {
   EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass);
 }
 
+TEST(UpdateFailureRecoverable, AnotherThreadWasInTheMiddleOfAnUpdate) {
+  for (const std::int32_t tid : {kPid, kPid + 1}) {
+    Driven d = published();
+    d.call("prctl", {0x53564d41}, -22).injected = true;
+    d.store(tid, Writer{}, zeroed({}));
+    d.state = {zeroed({})};
+    d.ask("process.update", with_resource({{"service.name", "next"}}));
+    EXPECT_EQ(d.outcome(kRecoverable) == Outcome::kFail, tid == kPid);
+  }
+}
+
 TEST(UpdateVisible, TheTimestampMayBeZeroBeforeAndAfterByChance) {
   Driven d = published();
   d.state = {zeroed({})};
@@ -1010,6 +1021,14 @@ TEST(UpdateVisible, TheTimestampMayBeZeroBeforeAndAfterByChance) {
   d.state = {named("next", 3000)};
   d.idle();
   EXPECT_NE(d.outcome(kVisible), Outcome::kFail);
+
+  Driven between = published();
+  between.state = {zeroed({})};
+  between.idle();
+  between.store(kPid, zeroed({}), named("next", 3000));
+  between.store(kPid, named("next", 3000), zeroed({}));
+  between.ask("process.publish", with_resource({{"service.name", "next"}}));
+  EXPECT_NE(between.outcome(kVisible), Outcome::kFail);
 }
 
 TEST(UpdateFailureRecoverable, NothingMoreCanBePublished) {
