@@ -34,7 +34,7 @@ int show_scene(const Scenes& scenes, const std::string& name) {
   for (const reader::SceneGroup& group : scenes) {
     for (const reader::Scene& scene : group.scenes) {
       if (scene.name != name) continue;
-      return print("# " + scene.about + "\n" + to_json(scene.script), kExitClean);
+      return print(script_with_acts(scene), kExitClean);
     }
   }
   return complain(kExitUsage, "--show: no scene " + name, "--show=list prints the names");
@@ -108,7 +108,8 @@ Command reader_command(CLI::App& app, const Words& command_line) {
       ->description("seed of the generated programs, in hexadecimal; default: 4719")
       ->needs(generate);
   sub->add_option("--show", o->show,
-                  "print the script of a scene and stop; --show=list prints all names");
+                  "print the script of a scene, with the questions as comments, and "
+                  "stop;\n--show=list prints all names");
 
   return {.app = sub,
           .run =

@@ -163,6 +163,45 @@ class ReaderTest(unittest.TestCase):
         self.assertEqual(done.returncode, CLEAN, done.stdout + done.stderr)
         self.assertEqual(self.outcomes(), {"tctx.reader.all-modules": "pass"})
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs root: becomes another user")
+    def test_a_reader_that_needs_root(self):
+        self.env["PATH"] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+        adapter = os.path.join(self.folder, "adapter.py")
+        with open(adapter, "w", encoding="utf-8") as file:
+            file.write("import json, os\nimport sys\nfor line in sys.stdin:\n"
+                       " request = json.loads(line)\n reply = {'id': request['id'], 'ok': True}\n"
+                       " if request['op'] == 'hello':\n"
+                       "  reply |= {'v': 1, 'pid': os.getpid(), 'adapter': {'name': 'test', 'version': '1'}, 'caps': {'reader.process': {},"
+                       " 'reader': {'needs_root': True}}}\n"
+                       " if request['op'] == 'reader.process': reply |= {'result': 'absent'}\n"
+                       " print(json.dumps(reply), flush=True)\n"
+                       " if request['op'] == 'bye': break\n")
+        os.chmod(self.folder, 0o777)
+        words = (CTXCONF, "reader", "--only", "pctx.reader.name-memfd", "--", "python3", adapter)
+        become = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+        for program in (CTXCONF, "python3"):
+            if subprocess.run([*become, program, "--version"], check=False, capture_output=True,
+                              env=self.env).returncode != 0:
+                self.skipTest(f"another user may not run {program}")
+        self.env["HOME"] = self.folder
+        for before, code in ((become, UNREACHABLE), ((), FAILED)):
+            done = subprocess.run([*before, *words], cwd=self.folder, stdin=subprocess.DEVNULL, env=self.env,
+                                  capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+            self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+            self.assertEqual("says that its reader needs root: run ctxconf as root" in done.stdout + done.stderr,
+                             code == UNREACHABLE, done.stdout + done.stderr)
+
+    def test_the_script_of_a_scene_says_when_the_reader_is_asked_and_held(self):
+        shown = self.ctxconf(CLEAN, "reader", "--show", "window-after-the-fields").stdout
+        comments = [line for line in shown.splitlines() if line.startswith("#")]
+        self.assertEqual(comments, ["# an update between the read of the pointer and that of the payload",
+                                    "# the reader is asked about the process",
+                                    "# it is held after the first read of the pointer; meanwhile:", "# and goes on"])
+        path = os.path.join(self.folder, "scene.jsonl")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(shown)
+        self.ctxconf(CLEAN, "puppet", "--for", "100ms", path)
+
     def test_requirements_that_readers_do_not_have(self):
         done = self.ctxconf(USAGE, "reader", "--only", "pctx.header.*", "--", *REFERENCE)
         self.assertIn("about writers", done.stderr)

@@ -1,6 +1,7 @@
 #include "conformance/reader/scene.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace ctxconf::conformance::reader {
@@ -10,7 +11,54 @@ void add_new(const std::string& one, std::vector<std::string>& list) {
   if (std::ranges::find(list, one) == list.end()) list.push_back(one);
 }
 
+std::string comment_on(const Question& q) {
+  switch (q.about) {
+    case Question::About::kProcess:
+      return "# the reader is asked about the process\n";
+    case Question::About::kThread:
+      return "# the reader is asked about a thread\n";
+    case Question::About::kRecord:
+      return "# the reader is asked about a record\n";
+  }
+  return {};
+}
+
+std::string comment_on(const Act& act) {
+  if (const auto* q = std::get_if<Question>(&act)) return comment_on(*q);
+  if (const auto* w = std::get_if<Wait>(&act)) {
+    return "# " + std::to_string(w->duration.count()) + " ms pass\n";
+  }
+  if (std::holds_alternative<AskWitness>(act)) {
+    return "# the reader is asked about another process, which stays as it is\n";
+  }
+  if (std::holds_alternative<Forget>(act)) return "# the reader is told to forget the process\n";
+  return {};
+}
+
 }  // namespace
+
+std::string script_with_acts(const Scene& scene) {
+  std::string out = "# " + scene.about + "\n";
+  puppet::Script head = scene.script;
+  head.operations.clear();
+  out += to_json(head);
+  const auto play = [&](const Operations& part) {
+    for (std::size_t i = part.from; i < part.to; ++i) {
+      out += to_json(scene.script.operations[i]) + "\n";
+    }
+  };
+  for (const Act& act : scene.acts) {
+    out += comment_on(act);
+    if (const auto* played = std::get_if<Play>(&act)) play(played->operations);
+    const auto* q = std::get_if<Question>(&act);
+    for (std::size_t i = 0; q != nullptr && i < q->holds.size(); ++i) {
+      out += "# it is held " + q->holds[i].name + "; meanwhile:\n";
+      play(q->holds[i].operations);
+      out += "# and goes on\n";
+    }
+  }
+  return out;
+}
 
 SceneBuilder::SceneBuilder(std::string name, std::string about, puppet::Program program)
     : builder_(program) {

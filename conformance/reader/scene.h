@@ -126,6 +126,10 @@ struct SceneGroup {
   bool early = false;
 };
 
+// The script with what happens between its operations, as comments: a script that `ctxconf puppet`
+// can run.
+std::string script_with_acts(const Scene& scene);
+
 // All scenes, made once. Names are unique.
 const std::deque<SceneGroup>& scene_groups();
 

@@ -731,6 +731,10 @@ Testee::Answer<void> Testee::start() {
     return std::unexpected(s.blame("speaks version " + cut((*reply)["v"].dump(), 40) +
                                    " of the protocol; ctxconf speaks version 1"));
   }
+  const Json& reader = (*reply)["caps"].value("reader", Json::object());
+  if (s.options.reader && geteuid() != 0 && reader.value("needs_root", false)) {
+    return std::unexpected(s.blame("says that its reader needs root: run ctxconf as root"));
+  }
   const auto pid = (*reply)["pid"].get<std::int64_t>();
   const auto known = [&] {
     const auto process = s.recording->process_of(pid);
