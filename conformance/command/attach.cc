@@ -32,10 +32,6 @@ int attach_to(const JudgeOptions& options, const std::vector<std::string>& pids,
     if (!pid || *pid <= 0) return complain(kExitUsage, "attach: " + text + " is not a process id");
     attach.pids.push_back(*pid);
   }
-  if (options.faults) {
-    return complain(kExitUsage, "attach: --faults needs a program to start",
-                    "use ctxconf wrap --faults");
-  }
   std::ranges::sort(attach.pids);
   attach.pids.erase(std::ranges::unique(attach.pids).begin(), attach.pids.end());
   if (options.run_for) attach.watch_for = *options.run_for;

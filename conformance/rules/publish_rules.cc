@@ -78,8 +78,9 @@ Finding memfd_closed(const ImageEvidence& e) {
   const bool final = std::ranges::any_of(
       last->moments, [](Moment m) { return m == Moment::kExecEntry || m == Moment::kExit; });
   if (!final && last->last_seen_ns - open_since < kMoment) {
-    return unobservable("the memfd was open at the last snapshot, but only for a moment so far",
-                        "a program that runs for 100 ms and more after publication");
+    return unobservable(
+        "the memfd was still open at the last snapshot, which was soon after the publication",
+        "a program that runs for 100 ms and more after publication");
   }
   Finding f = failed(fmt::format("file descriptor {} still is {}", last->descriptors.front().fd,
                                  last->descriptors.front().link),

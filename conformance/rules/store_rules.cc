@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 
+#include "conformance/requirements/catalogue.h"
 #include "conformance/rules/header_operations.h"
 #include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
@@ -608,37 +609,47 @@ Finding at_stores(const ImageEvidence& e) {
   return f;
 }
 
-// The requirements about an update, and whether they are errors.
-struct UpdateRequirement {
-  const char* requirement;
+struct StoreRequirement {
+  std::string_view id;
   StoreRule rule;
-  bool is_error;
+  About about;
+  RuleFunction at_stores;
 };
-constexpr std::array<UpdateRequirement, 7> kUpdateRequirements = {{
-    {"pctx.update.zero-timestamp-first", zero_timestamp_first, true},
-    {"pctx.update.fields-while-zero", fields_while_zero, true},
-    {"pctx.update.timestamp-single-store", update_timestamp_single_store, true},
-    {"pctx.update.old-payload-until-zero", old_payload_until_zero, true},
-    {"pctx.update.prepare-before-zero", prepare_before_zero, false},
-    {"pctx.update.zero-single-store", zero_single_store, false},
-    {"pctx.update.signature-untouched", signature_untouched, false},
-}};
 
-constexpr auto kStoreRules = std::to_array<RequirementRule>({
-    {"pctx.publish.timestamp-last", at_stores<timestamp_last, About::kPublications>},
-    {"pctx.publish.payload-before-timestamp",
-     at_stores<payload_before_timestamp, About::kAnnouncements>},
-    {"pctx.publish.timestamp-single-store",
-     at_stores<timestamp_single_store, About::kPublications>},
-    {"pctx.update.prepare-before-zero", at_stores<prepare_before_zero, About::kUpdates>},
-    {"pctx.update.zero-timestamp-first", at_stores<zero_timestamp_first, About::kUpdates>},
-    {"pctx.update.fields-while-zero", at_stores<fields_while_zero, About::kUpdates>},
-    {"pctx.update.timestamp-single-store",
-     at_stores<update_timestamp_single_store, About::kUpdates>},
-    {"pctx.update.zero-single-store", at_stores<zero_single_store, About::kUpdates>},
-    {"pctx.update.signature-untouched", at_stores<signature_untouched, About::kUpdates>},
-    {"pctx.update.old-payload-until-zero", at_stores<old_payload_until_zero, About::kUpdates>},
-});
+template <StoreRule kRule, About kAbout>
+constexpr StoreRequirement store_requirement(std::string_view id) {
+  return {id, kRule, kAbout, at_stores<kRule, kAbout>};
+}
+
+constexpr std::array kStoreRequirements = {
+    store_requirement<timestamp_last, About::kPublications>("pctx.publish.timestamp-last"),
+    store_requirement<payload_before_timestamp, About::kAnnouncements>(
+        "pctx.publish.payload-before-timestamp"),
+    store_requirement<timestamp_single_store, About::kPublications>(
+        "pctx.publish.timestamp-single-store"),
+    store_requirement<prepare_before_zero, About::kUpdates>("pctx.update.prepare-before-zero"),
+    store_requirement<zero_timestamp_first, About::kUpdates>("pctx.update.zero-timestamp-first"),
+    store_requirement<fields_while_zero, About::kUpdates>("pctx.update.fields-while-zero"),
+    store_requirement<update_timestamp_single_store, About::kUpdates>(
+        "pctx.update.timestamp-single-store"),
+    store_requirement<zero_single_store, About::kUpdates>("pctx.update.zero-single-store"),
+    store_requirement<signature_untouched, About::kUpdates>("pctx.update.signature-untouched"),
+    store_requirement<old_payload_until_zero, About::kUpdates>(
+        "pctx.update.old-payload-until-zero"),
+};
+
+constexpr auto kStoreRules = [] {
+  std::array<RequirementRule, kStoreRequirements.size()> out;
+  std::ranges::transform(kStoreRequirements, out.begin(), [](const StoreRequirement& r) {
+    return RequirementRule{r.id, r.at_stores};
+  });
+  return out;
+}();
+
+bool is_error(std::string_view id) {
+  const Requirement* requirement = Catalogue::builtin().find(id);
+  return requirement != nullptr && requirement->severity == Severity::kError;
+}
 
 }  // namespace
 
@@ -655,7 +666,8 @@ Finding judge_updates(const ImageEvidence& e,
       static_cast<std::size_t>(std::ranges::count_if(history.operations, is_update));
   std::optional<Finding> milder;
   Tally sum;
-  for (const UpdateRequirement& requirement : kUpdateRequirements) {
+  for (const StoreRequirement& requirement : kStoreRequirements) {
+    if (requirement.about != About::kUpdates) continue;
     Tally tally;
     auto found = requirement.rule(e, history.operations, tally);
     sum.judged = std::max(sum.judged, tally.judged);
@@ -666,12 +678,11 @@ Finding judge_updates(const ImageEvidence& e,
     sum.reopened += tally.reopened;
     sum.uncopied += tally.uncopied;
     sum.by_kernel += tally.by_kernel;
-    if (found && !requirement.is_error) found->outcome = Outcome::kWarn;
+    if (found && !is_error(requirement.id)) found->outcome = Outcome::kWarn;
     if (!found) found = std::move(tally.info);
     if (!found) continue;
     found->level = to_string(Level::kStores);
-    found->evidence.insert(found->evidence.begin(),
-                           fmt::format("against {}", requirement.requirement));
+    found->evidence.insert(found->evidence.begin(), fmt::format("against {}", requirement.id));
     if (found->outcome == Outcome::kFail) return *found;
     if (!milder || milder->outcome == Outcome::kInfo) milder = std::move(found);
   }
