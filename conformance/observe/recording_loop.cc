@@ -554,6 +554,14 @@ std::vector<ImageView> RecordingLoop::look(SnapshotDepth depth, Clock::time_poin
   await_new_threads(deadline);
   sampler_.begin_look();
   step_until(deadline, [&] { return sampler_.is_look_over(); });
+  // As a reader tries again: a thread may be in the middle of an update that nobody asked for.
+  constexpr std::chrono::milliseconds kUpdate{100};
+  constexpr std::chrono::milliseconds kBetweenChecks{1};
+  deadline = std::min(deadline, Clock::now() + kUpdate);
+  while (sampler_.meets_update() && Clock::now() < deadline && runaway_.empty() &&
+         !tracer_.interrupted() && !paused_) {
+    step_until(std::min(deadline, Clock::now() + kBetweenChecks), [] { return false; });
+  }
   return sampler_.end_look(depth);
 }
 

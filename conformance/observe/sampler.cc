@@ -1,5 +1,6 @@
 #include "conformance/observe/sampler.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 #include <vector>
@@ -110,6 +111,13 @@ void Sampler::begin_look() {
       if (tracer_.interrupt(tid)) awaited_.insert(tid);
     }
   }
+}
+
+bool Sampler::meets_update() const {
+  return std::ranges::any_of(processes_.alive(), [&](const auto& process) {
+    const auto& [pid, w] = process;
+    return w.image && !processes_.is_in_exec(pid) && w.image->snapshots().meets_update();
+  });
 }
 
 std::vector<ImageView> Sampler::end_look(SnapshotDepth depth) {

@@ -54,6 +54,7 @@ class Sampler {
   // Looks at all threads. It is over when the running ones have stopped.
   void begin_look();
   bool is_look_over() const { return awaited_.empty(); }
+  bool meets_update() const;  // see SnapshotRecorder
   // Takes the snapshots. Threads that have not stopped are listed as unseen.
   std::vector<ImageView> end_look(SnapshotDepth depth);
 

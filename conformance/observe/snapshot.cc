@@ -224,6 +224,17 @@ void SnapshotRecorder::note(const std::string& text) {
   }
 }
 
+bool SnapshotRecorder::meets_update() const {
+  if (image_.snapshots.empty()) return false;
+  return std::ranges::any_of(image_.snapshots.back().candidates, [&](const Candidate& c) {
+    std::array<std::byte, abi::kHeaderBytes> head{};
+    if (!c.named || !memory_.read_exact(c.entries.front().range.begin(), head)) return false;
+    const abi::ProcessHeader h = native_header(head, image_.little_endian);
+    return h.signature == abi::kSignature && h.version == abi::kVersion && h.payload != 0 &&
+           h.monotonic_published_at_ns == 0;
+  });
+}
+
 std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth depth) {
   const pid_t pid = image_.key.pid;
   // Each of very many contexts makes a look more expensive, and a look shows only the first ones.

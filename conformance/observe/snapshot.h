@@ -57,6 +57,9 @@ class SnapshotRecorder {
   // state replaces the last one: first_seen_ns tells them apart.
   std::optional<std::uint64_t> take(Moment moment, SnapshotDepth depth);
 
+  // Whether a named header of the last state is whole now but for its timestamp, which is zero.
+  bool meets_update() const;
+
   // The image was replaced at an unknown moment. Removes a last state that shows nothing, or
   // nothing readable: it may belong to the next image.
   void replaced_unseen();

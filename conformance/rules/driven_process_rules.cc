@@ -803,8 +803,8 @@ Finding failure_recoverable(const ImageEvidence& e) {
       const Published there = published_at(*e.session, operations[next]);
       const Attribute* name = find_key(operations[next].resource, "service.name");
       const Attribute* seen = there.payload == nullptr ? nullptr : there.find("service.name");
-      const bool under_way =
-          there.context == nullptr && there.has_mappings && shows_later(*e.session, next);
+      const bool under_way = there.context == nullptr && there.has_mappings &&
+                             (shows_between(*e.session, next) || shows_later(*e.session, next));
       const bool shows = there.context != nullptr &&
                          (name == nullptr || (seen != nullptr && is_same(*name, *seen)));
       recovered = operations[next].ok && again && (shows || under_way);

@@ -999,6 +999,19 @@ TEST(UpdateFailureRecoverable, AnUpdateOfItsOwnWasUnderWay) {
   EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass);
 }
 
+TEST(UpdateFailureRecoverable, TheLookAtTheNextUpdateMetAnUpdateByAnotherThread) {
+  for (const bool stored : {false, true}) {
+    Driven d = failed_update({Writer{}});
+    d.state = {zeroed(named("next", 3000))};
+    if (stored) {
+      d.store(kPid, zeroed({}), named("next", 3000));
+      d.store(kPid + 1, named("next", 3000), zeroed(named("next", 3000)));
+    }
+    d.ask("process.update", with_resource({{"service.name", "next"}}));
+    EXPECT_EQ(d.outcome(kRecoverable), stored ? Outcome::kPass : Outcome::kFail);
+  }
+}
+
 TEST(UpdateFailureRecoverable, AnotherThreadWasInTheMiddleOfAnUpdate) {
   for (const std::int32_t tid : {kPid, kPid + 1}) {
     Driven d = published();
