@@ -162,6 +162,14 @@ def loaded_at_seeds():
         yield name, struct.pack("<H", len(lines)) + lines.encode() + file
 
 
+def loaded_file_seeds():
+    """The loader maps each file at its own addresses or elsewhere."""
+    for name, file in elf_seeds():
+        for where, at in (("own", 0x1000), ("biased", 0x7F0000001000)):
+            line = f"{at:x}-{at + 0x2000:x} r-xp 00000000 08:01 7 /lib.so\n"
+            yield f"{name}-{where}", struct.pack("<H", len(line)) + line.encode() + file
+
+
 def frames(code_at, frames_at):
     """A CIE and an FDE of the code: the return address is at the top of the stack."""
     cie = struct.pack("<IB3sBBBBB", 0, 1, b"zR\0", 1, 0x78, 16, 1, 0x1B) + b"\x0c\x07\x08\x90\x01"

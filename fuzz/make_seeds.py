@@ -15,7 +15,7 @@ import struct
 import sys
 
 import mistakes
-from elf_seeds import callers_seeds, elf_seeds, loaded_at_seeds, modules_seeds
+from elf_seeds import callers_seeds, elf_seeds, loaded_at_seeds, loaded_file_seeds, modules_seeds
 
 WALL_CLOCK = 1_780_000_000_000_000_000
 ENCODER, READER, LAYOUTS = 0, 1, 2  # ContextMode; the place counts by threes
@@ -243,6 +243,7 @@ OTHER_SEEDS = {
     "code_location_fuzzer": elf_seeds,
     "proc_text_fuzzer": proc_text_seeds,
     "loaded_at_fuzzer": loaded_at_seeds,
+    "loaded_file_fuzzer": loaded_file_seeds,
     "callers_fuzzer": callers_seeds,
     "expectations_fuzzer": lambda: files_of("expectations_fuzzer"),
 }

@@ -50,7 +50,7 @@ constexpr std::uint32_t kSmallLimit = 4096;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLargePiece = std::size_t{1} << 20U;
 // A broken reader takes no more than this of the machine on which it is tested.
-constexpr std::size_t kHarmless = std::size_t{256} << 20U;
+constexpr std::size_t kHarmless = std::size_t{128} << 20U;
 
 bool copies_in_pieces() {
   return is_good("reads-in-pieces") || is_bad("pctx.reader.payload-size-bounded:pieces");

@@ -1,0 +1,220 @@
+// Puts together the ELF file that a process has loaded, from its memory. Input: 2 bytes, the size
+// of the text; lines as in /proc/PID/maps, all treated as mappings of the file; the file, which is
+// what the mappings hold.
+#include <elf.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "fuzz/check.h"
+#include "sys/elf_budget.h"
+#include "sys/loaded_file.h"
+#include "sys/map_table.h"
+#include "sys/memory_reader.h"
+
+namespace {
+
+using namespace ctxconf;
+using sys::MapEntry;
+using sys::RemoteAddr;
+
+constexpr std::size_t kMostMappings = 48;
+constexpr std::size_t kLimit = std::size_t{1} << 14U;
+constexpr std::uint64_t kHeaderBytes = 64;
+
+// The memory, byte by byte.
+class Bytes {
+ public:
+  explicit Bytes(const sys::MemoryReader& memory) : memory_(memory) {}
+  std::optional<std::byte> at(std::uint64_t address) const {
+    std::array<std::byte, 1> byte{};
+    const auto read = memory_.read_some(RemoteAddr(address), byte);
+    return read.value_or(0) == 1 ? std::optional(byte[0]) : std::nullopt;
+  }
+  std::optional<std::uint64_t> number(std::uint64_t address, unsigned width) const {
+    std::uint64_t out = 0;
+    for (unsigned i = 0; i < width; ++i) {
+      const auto byte = at(address + i);
+      if (!byte) return std::nullopt;
+      out |= std::to_integer<std::uint64_t>(*byte) << (8 * i);
+    }
+    return out;
+  }
+
+ private:
+  const sys::MemoryReader& memory_;
+};
+
+std::uint64_t first_of_page(std::uint64_t address) {
+  return address - address % static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+struct SlowSegment {
+  std::uint64_t type = 0, flags = 0, offset = 0, address = 0, file_size = 0;
+};
+struct SlowFile {
+  std::uint64_t start = 0;  // of its header in memory
+  std::uint64_t bias = 0;
+  std::vector<SlowSegment> segments;
+};
+
+bool runs(const SlowFile& file, std::span<const MapEntry> mappings) {
+  return std::ranges::any_of(file.segments, [&](const SlowSegment& s) {
+    const std::uint64_t place = file.bias + first_of_page(s.address);
+    return s.type == PT_LOAD && (s.flags & PF_X) != 0 &&
+           std::ranges::any_of(mappings, [&](const MapEntry& m) {
+             return m.executable && place >= m.range.begin().raw() && place < m.range.end().raw() &&
+                    m.offset <= first_of_page(s.offset);
+           });
+  });
+}
+
+// The tables of the System V ABI, 64 bits and little endian.
+std::optional<SlowFile> slow_file(const Bytes& bytes, const MapEntry& m) {
+  SlowFile out;
+  out.start = m.range.begin().raw();
+  constexpr std::string_view kIdent(
+      "\x7f"
+      "ELF\x02\x01",
+      6);
+  for (std::uint64_t i = 0; i < kHeaderBytes; ++i) {
+    const auto byte = bytes.at(out.start + i);
+    if (!byte) return std::nullopt;
+    if (i < kIdent.size() && *byte != static_cast<std::byte>(kIdent[i])) return std::nullopt;
+  }
+  const std::uint64_t table = bytes.number(out.start + 32, 8).value_or(0);
+  const std::uint64_t count = bytes.number(out.start + 56, 2).value_or(0);
+  if (bytes.number(out.start + 54, 2) != 56 || count > 64 || table > m.range.size()) {
+    return std::nullopt;
+  }
+  const SlowSegment* first = nullptr;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::uint64_t at = out.start + table + 56 * i;
+    const auto number = [&](std::uint64_t member, unsigned width) {
+      return bytes.number(at + member, width);
+    };
+    for (std::uint64_t j = 0; j < 56; ++j) {
+      if (!bytes.at(at + j)) return std::nullopt;
+    }
+    out.segments.push_back({number(0, 4).value_or(0), number(4, 4).value_or(0),
+                            number(8, 8).value_or(0), number(16, 8).value_or(0),
+                            number(32, 8).value_or(0)});
+  }
+  for (const SlowSegment& s : out.segments) {
+    const bool begins = s.type == PT_LOAD && first_of_page(s.offset) == 0;
+    if (first == nullptr && begins) first = &s;
+  }
+  if (first == nullptr) return std::nullopt;
+  out.bias = out.start - first_of_page(first->address);
+  return out;
+}
+
+std::optional<SlowFile> slow_search(const Bytes& bytes, std::span<const MapEntry> mappings) {
+  for (const MapEntry& m : mappings) {
+    if (m.offset != 0 || !m.readable) continue;
+    auto file = slow_file(bytes, m);
+    if (file && runs(*file, mappings)) return file;
+  }
+  return std::nullopt;
+}
+
+// Nothing: larger than the limit.
+std::optional<std::uint64_t> slow_size(const SlowFile& file) {
+  std::uint64_t size = kHeaderBytes;
+  for (const SlowSegment& s : file.segments) {
+    if (s.type != PT_LOAD) continue;
+    if (s.offset > kLimit || s.file_size > kLimit || s.offset + s.file_size > kLimit) {
+      return std::nullopt;
+    }
+    size = std::max(size, s.offset + s.file_size);
+  }
+  return size;
+}
+
+void check_contents(const SlowFile& file, const Bytes& bytes, std::span<const std::byte> got) {
+  std::vector<std::byte> wanted(got.size());
+  for (const SlowSegment& s : file.segments) {
+    const std::uint64_t from = file.bias + s.address;
+    for (std::uint64_t i = 0; s.type == PT_LOAD && i < s.file_size; ++i) {
+      const auto byte = bytes.at(from + i);
+      if (!byte || from + i < from) break;
+      wanted[s.offset + i] = *byte;
+    }
+  }
+  // The header without what it says of sections.
+  for (std::uint64_t i = 0; i < kHeaderBytes; ++i) {
+    const bool of_sections = (i >= 40 && i < 48) || i >= 60;
+    const auto byte = of_sections ? std::byte{0} : *bytes.at(file.start + i);
+    FUZZ_CHECK(got[i] == byte);
+    wanted[i] = byte;
+  }
+  const auto dynamic = std::ranges::find(file.segments, PT_DYNAMIC, &SlowSegment::type);
+  const std::uint64_t begin = dynamic == file.segments.end() ? got.size() : dynamic->offset;
+  const std::uint64_t size = dynamic == file.segments.end() ? 0 : dynamic->file_size;
+  for (std::uint64_t i = kHeaderBytes; i < got.size(); ++i) {
+    if (i >= begin && i - begin < size) continue;
+    FUZZ_CHECK(got[i] == wanted[i]);
+  }
+  if (begin < kHeaderBytes || begin >= got.size()) return;
+  const auto word = [](std::span<const std::byte> from) {
+    std::uint64_t out = 0;
+    for (unsigned i = 0; i < 8; ++i) out |= std::to_integer<std::uint64_t>(from[i]) << (8 * i);
+    return out;
+  };
+  for (std::uint64_t at = begin; at - begin + 16 <= size && at + 16 <= got.size(); at += 16) {
+    FUZZ_CHECK(word(got.subspan(at)) == word(std::span(wanted).subspan(at)));
+    const std::uint64_t value = word(got.subspan(at + 8));
+    const std::uint64_t there = word(std::span(wanted).subspan(at + 8));
+    FUZZ_CHECK(value == there || value == there - file.bias);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 2) return 0;
+  const auto bytes = std::as_bytes(std::span(data, size)).subspan(2);
+  const std::size_t text_size = std::min<std::size_t>(data[0] | data[1] << 8U, bytes.size());
+  const auto content = bytes.subspan(text_size);
+  std::vector<MapEntry> read;
+  sys::for_each_mapping({reinterpret_cast<const char*>(bytes.data()), text_size},
+                        [&](sys::Result<MapEntry> entry) {
+                          if (entry) read.push_back(std::move(*entry));
+                          return read.size() < kMostMappings;
+                        });
+  // The kernel lists them by address, and they do not overlap.
+  const sys::MapTable table(std::move(read));
+  std::vector<MapEntry> mappings;
+  sys::SnapshotMemory memory;
+  for (const MapEntry& entry : table.entries()) {
+    if (!mappings.empty() && mappings.back().range.end() > entry.range.begin()) continue;
+    mappings.push_back(entry);
+    if (!entry.readable || entry.offset >= content.size()) continue;
+    const auto part = content.subspan(entry.offset);
+    memory.put(entry.range.begin(),
+               part.first(std::min<std::uint64_t>(part.size(), entry.range.size())));
+  }
+  sys::ElfBudget budget;
+  const auto got = sys::loaded_file(memory, mappings, kLimit, budget);
+  if (budget.exhausted() != nullptr) return 0;
+  const Bytes slow(memory);
+  const auto wanted = slow_search(slow, mappings);
+  const auto wanted_size = wanted ? slow_size(*wanted) : std::nullopt;
+  FUZZ_CHECK(got.has_value() == wanted_size.has_value());
+  if (!got) {
+    FUZZ_CHECK(got.error().err == (wanted ? E2BIG : ENOEXEC));
+    return 0;
+  }
+  FUZZ_CHECK(got->size() == *wanted_size);
+  check_contents(*wanted, slow, *got);
+  return 0;
+}
