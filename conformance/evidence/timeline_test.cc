@@ -263,6 +263,49 @@ TEST(TimelineJson, ComesBackTheSame) {
   EXPECT_FALSE(back->processes[0].exit_code);
 }
 
+TEST(TimelineJson, TheQuestionForAReaderComesBackTheSame) {
+  ReaderQuestion question;
+  AnswerClaim warns{.requirement = "pctx.reader.name-memfd",
+                    .allowed = {{"accept", R"({"resource":[]})"}, {"absent", ""}},
+                    .never = {"secret"},
+                    .otherwise = "it is not found",
+                    .info = false,
+                    .warning = true};
+  AnswerClaim mentions = warns;
+  mentions.info = true;
+  mentions.warning = false;
+  question.claims = {warns, mentions};
+  question.process = 12;
+  question.thread = 13;
+  question.shown = {{"header", 0x7f0000000000, 2, {std::byte{1}, std::byte{2}}}};
+  ReaderCall call;
+  call.tid = 14;
+  call.name = "process_vm_readv";
+  call.target = 12;
+  call.ranges = {{0x7f0000000000, 32}};
+  call.result = -14;
+  call.entered_ns = 5;
+  call.state = "S";
+  call.ran_before = 6;
+  call.ran_after = 7;
+  call.held = "after the first read of the pointer";
+  question.calls = {call};
+  question.counted = true;
+  question.calls_dropped = 8;
+  question.missed = {"before the first read of the payload"};
+  question.processor_ns = 9;
+  question.peak_bytes = 11;
+  question.before_bytes = 10;
+  Timeline t;
+  t.mode = Mode::kReader;
+  Session& session = t.sessions.emplace_back();
+  session.checks.emplace_back().name = "name-memfd";
+  session.operations.emplace_back().question = question;
+  const auto back = timeline_from_json(to_json(t));
+  ASSERT_TRUE(back) << sys::to_string(back.error());
+  EXPECT_EQ(back->sessions.at(0).operations.at(0).question, question);
+}
+
 TEST(TimelineJson, SaysOnlyWhereItIsNotWhole) {
   const auto back = timeline_from_json(to_json(example()));
   ASSERT_TRUE(back);
