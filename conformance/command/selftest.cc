@@ -442,7 +442,7 @@ RequirementCounts print_matrix(const std::map<std::string, Proof>& proofs, bool 
   return out;
 }
 
-// What the program shows, as its line says it.
+// What is expected of the program, for its line.
 std::string expectation(const Entry& e) {
   std::string out;
   for (const auto& [id, outcome] : e.expect) {
@@ -583,7 +583,7 @@ Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
       ->type_name("SEED");
   sub->add_flag(
       "-v", o->selftest.verbose,
-      "print a line for each program and each requirement, not only for those to look at");
+      "print a line for every program and every requirement, not only for those that need a look");
   auto* generate = sub->add_option(
       "--generate", o->generated.count,
       "generate N legal programs and N that deviate in one way, and judge these instead");

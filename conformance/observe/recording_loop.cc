@@ -525,44 +525,56 @@ void RecordingLoop::step_from_gate(pid_t pid, pid_t tid) {
 }
 
 template <class Condition>
-void RecordingLoop::step_until(Clock::time_point deadline, Condition is_done) {
+bool RecordingLoop::step_until(Clock::time_point deadline, Condition is_done) {
   const auto late_before = late();
   const auto may_wait = [&] { return runaway_.empty() && !tracer_.interrupted() && !paused_; };
   while (!is_done() && Clock::now() < deadline + (late() - late_before) && may_wait()) {
     const auto stepped = step(deadline + (late() - late_before));
-    if (!stepped || !*stepped) return;
+    if (!stepped || !*stepped) return false;
   }
+  return may_wait();
+}
+
+template <class Condition>
+bool RecordingLoop::poll_until(Clock::time_point deadline, Clock::duration interval,
+                               Condition is_done) {
+  const auto late_before = late();
+  while (!is_done()) {
+    const auto end = deadline + (late() - late_before);
+    const auto now = Clock::now();
+    if (now >= end || !step_until(std::min(end, now + interval), is_done)) return false;
+  }
+  return true;
 }
 
 void RecordingLoop::await_new_threads(Clock::time_point deadline) {
   // One that ends goes without an event, if its exit was reported before.
   constexpr std::chrono::milliseconds kBetweenChecks{2};
   constexpr std::chrono::seconds kMost{5};  // it has its first stop as soon as it gets a processor
-  deadline = std::min(deadline, Clock::now() + kMost);
   auto unreported = sampler_.unreported_threads();
-  const auto is_done = [&] {
+  if (unreported.empty()) return;
+  poll_until(std::min(deadline, Clock::now() + kMost), kBetweenChecks, [&] {
     sampler_.leave_out_reported(unreported);
     return unreported.empty();
-  };
-  while (!unreported.empty() && Clock::now() < deadline) {
-    step_until(std::min(deadline, Clock::now() + kBetweenChecks), is_done);
-    if (!runaway_.empty() || tracer_.interrupted() || paused_) return;
-  }
+  });
 }
 
 std::vector<ImageView> RecordingLoop::look(SnapshotDepth depth, Clock::time_point deadline) {
-  await_new_threads(deadline);
-  sampler_.begin_look();
-  step_until(deadline, [&] { return sampler_.is_look_over(); });
-  // As a reader tries again: a thread may be in the middle of an update that nobody asked for.
+  // A thread may be in the middle of an update that nobody asked for. A reader tries again, too.
   constexpr std::chrono::milliseconds kUpdate{100};
   constexpr std::chrono::milliseconds kBetweenChecks{1};
-  deadline = std::min(deadline, Clock::now() + kUpdate);
-  while (sampler_.meets_update() && Clock::now() < deadline && runaway_.empty() &&
-         !tracer_.interrupted() && !paused_) {
-    step_until(std::min(deadline, Clock::now() + kBetweenChecks), [] { return false; });
+  await_new_threads(deadline);
+  const auto late_before = late();
+  const auto latest = std::min(deadline, Clock::now() + kUpdate);
+  while (true) {
+    sampler_.begin_look();
+    step_until(deadline, [&] { return sampler_.is_look_over(); });
+    const auto end = latest + (late() - late_before);
+    const auto is_over = [&] { return !sampler_.meets_update(); };
+    if (is_over() || Clock::now() >= end || !poll_until(end, kBetweenChecks, is_over)) {
+      return sampler_.end_look(depth);
+    }
   }
-  return sampler_.end_look(depth);
 }
 
 void RecordingLoop::look_around(Clock::time_point deadline) {

@@ -79,7 +79,10 @@ class RecordingLoop {
   // Handles events until there is nothing to wait for, or until nothing is left. The deadline moves
   // by the time for which threads stood still for us.
   template <class Condition>
-  void step_until(Clock::time_point deadline, Condition is_done);
+  bool step_until(Clock::time_point deadline, Condition is_done);  // false: it cannot go on
+  // For conditions that no event tells: checks them in intervals. False: it is not done.
+  template <class Condition>
+  bool poll_until(Clock::time_point deadline, Clock::duration interval, Condition is_done);
   // Until each thread that was made has had its first stop.
   void await_new_threads(Clock::time_point deadline);
   ImageRecorder* image(pid_t pid) const { return processes_.image(pid); }

@@ -57,7 +57,7 @@ class SnapshotRecorder {
   // state replaces the last one: first_seen_ns tells them apart.
   std::optional<std::uint64_t> take(Moment moment, SnapshotDepth depth);
 
-  // Whether a named header of the last state is whole now but for its timestamp, which is zero.
+  // Whether a named header of the last state has a zero timestamp now and is otherwise complete.
   bool meets_update() const;
 
   // The image was replaced at an unknown moment. Removes a last state that shows nothing, or

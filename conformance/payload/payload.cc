@@ -708,7 +708,7 @@ std::vector<std::string> describe(const Payload& payload) {
       out.emplace_back("a ProcessContext");
       break;
     case PayloadProblem::kNotWalkable:
-      out.push_back("a ProcessContext, but payload_size is not its size: " + payload.detail);
+      out.push_back("a ProcessContext, but its size is wrong: " + payload.detail);
       break;
     case PayloadProblem::kOlderFormat:
       out.push_back("not a ProcessContext, but an older format, " + payload.detail);

@@ -580,7 +580,7 @@ TEST(Payload, IsDescribedInLines) {
             "not a ProcessContext, but an older format, P3: bare Resource, December 2025 to mid "
             "February 2026 (offset 4)");
   EXPECT_TRUE(
-      describe(analyse(kContext + '\0'))[0].starts_with("a ProcessContext, but payload_size is not its size"));
+      describe(analyse(kContext + '\0'))[0].starts_with("a ProcessContext, but its size is wrong"));
 }
 
 // --- text

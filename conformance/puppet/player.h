@@ -82,7 +82,7 @@ std::vector<std::string> environment_of(const Script& script, const std::string&
 struct PlayerOptions {
   std::string programs;  // the folder of ctxconf-puppet and ctxconf-puppet-slot
   double timeout_scale = 1;
-  std::chrono::milliseconds operation_within{5000};
+  std::chrono::milliseconds operation_within{5000};  // twelve times that: mappings, many threads
   // How long a program that the script started with `exec` may run after the end of the script.
   std::chrono::milliseconds others_within{5000};
   std::function<void(const Step&)> told;  // called for each step, and again for a late answer

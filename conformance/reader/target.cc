@@ -114,14 +114,10 @@ void reap_others() {
   });
 }
 
-// Splitting 65,000 mappings takes seconds where many programs want a processor.
-constexpr std::chrono::seconds kOperation{60};
-
 puppet::PlayerOptions player_options(const TargetOptions& options) {
   puppet::PlayerOptions out;
   out.programs = options.programs;
   out.timeout_scale = options.timeout_scale;
-  out.operation_within = kOperation;
   return out;
 }
 

@@ -54,21 +54,19 @@ std::optional<HeaderBytes> header_stored(const Image& image, const Store& s) {
   return HeaderBytes{*before, *after};
 }
 
-bool stores_timestamp(const Image& image, const Store& s) {
-  const auto h = header_stored(image, s);
-  return h && h->after.monotonic_published_at_ns != 0;
-}
-
-// The looks before and after an operation were in the middle of two updates of its own: the program
-// stored a timestamp between them.
-bool shows_between(const SessionEvidence& session, std::size_t index) {
+// Between the looks before and after an operation, a timestamp was stored to this header.
+bool shows_between(const SessionEvidence& session, std::size_t index, const Context& header) {
   const auto& operations = session.operations;
   const ImageView* view = operations[index].view;
   const ImageView* before = index == 0 ? nullptr : operations[index - 1].view;
   const ImageEvidence* e = view == nullptr ? nullptr : session.image(view->image);
   if (e == nullptr || before == nullptr || before->image != view->image) return false;
   return std::ranges::any_of(e->image->stores, [&](const Store& s) {
-    return s.order > before->order && s.order <= view->order && stores_timestamp(*e->image, s);
+    if (s.order <= before->order || s.order > view->order || s.header != header.start()) {
+      return false;
+    }
+    const auto h = header_stored(*e->image, s);
+    return h && h->before.monotonic_published_at_ns == 0 && h->after.monotonic_published_at_ns != 0;
   });
 }
 
@@ -85,17 +83,23 @@ bool shows_later(const SessionEvidence& session, std::size_t index) {
   }
   const auto until = next == operations.end() ? UINT64_MAX : next->operation->sent_ns;
   return std::ranges::any_of(e->image->stores, [&](const Store& s) {
-    return s.order > view->order && s.at_ns < until && stores_timestamp(*e->image, s);
+    if (s.order <= view->order || s.at_ns >= until) return false;
+    const auto h = header_stored(*e->image, s);
+    return h && h->after.monotonic_published_at_ns != 0;
   });
 }
 
-// The last store to the header was made by another thread than those.
-bool is_at_work(const Image& image, const ImageView& view, const std::set<std::int32_t>& threads) {
+// The last store to the header between two looks left its timestamp at zero, and another thread
+// than those made it.
+bool is_at_work(const Image& image, const ImageView& before, const ImageView& after,
+                const Context& header, const std::set<std::int32_t>& threads) {
   const Store* last = nullptr;
   for (const Store& s : image.stores) {
-    if (s.order <= view.order && header_stored(image, s)) last = &s;
+    if (s.header == header.start() && s.order > before.order && s.order <= after.order) last = &s;
   }
-  return last != nullptr && last->tid != 0 && !threads.contains(last->tid);
+  if (last == nullptr || last->tid == 0 || threads.contains(last->tid)) return false;
+  const auto h = header_stored(image, *last);
+  return h && h->after.monotonic_published_at_ns == 0;
 }
 
 bool is_of_first_sdk(const DrivenOperation& d) {
@@ -323,7 +327,8 @@ Finding update_visible(const ImageEvidence& e) {
     // Both samples may have met an update that a thread of the SDK makes by itself.
     const bool still_zero = publishes && was.zeroed != nullptr && now.zeroed != nullptr &&
                             now.context == nullptr && was.context == nullptr &&
-                            !shows_between(*e.session, i) && !shows_later(*e.session, i);
+                            !shows_between(*e.session, i, *now.zeroed) &&
+                            !shows_later(*e.session, i);
     if (still_zero || ((was.context != nullptr || publishes) && !now.has_mappings)) {
       Finding f = failed(after + (still_zero               ? " the timestamp is still zero"
                                   : was.context == nullptr ? " nothing is published"
@@ -784,9 +789,9 @@ Finding failure_recoverable(const ImageEvidence& e) {
       return f;
     };
     // A thread of the SDK may have been in the middle of another update.
-    const bool at_work = is_at_work(*now.image->image, *d.view, callers);
     if (const Context* zero = now.zeroed;
-        zero != nullptr && !at_work && !shows_later(*e.session, i)) {
+        zero != nullptr && !is_at_work(*now.image->image, *before, *d.view, *zero, callers) &&
+        !shows_later(*e.session, i)) {
       Finding f =
           wrong("after an update that failed the timestamp is zero", "timestamp left at zero");
       f.hexdumps.push_back(header_dump(*zero, {{16, 8, "timestamp: zero"}}));
@@ -803,8 +808,10 @@ Finding failure_recoverable(const ImageEvidence& e) {
       const Published there = published_at(*e.session, operations[next]);
       const Attribute* name = find_key(operations[next].resource, "service.name");
       const Attribute* seen = there.payload == nullptr ? nullptr : there.find("service.name");
-      const bool under_way = there.context == nullptr && there.has_mappings &&
-                             (shows_between(*e.session, next) || shows_later(*e.session, next));
+      const bool under_way =
+          there.context == nullptr && there.has_mappings &&
+          ((there.zeroed != nullptr && shows_between(*e.session, next, *there.zeroed)) ||
+           shows_later(*e.session, next));
       const bool shows = there.context != nullptr &&
                          (name == nullptr || (seen != nullptr && is_same(*name, *seen)));
       recovered = operations[next].ok && again && (shows || under_way);

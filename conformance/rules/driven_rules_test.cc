@@ -999,6 +999,26 @@ TEST(UpdateFailureRecoverable, AnUpdateOfItsOwnWasUnderWay) {
   EXPECT_EQ(d.outcome(kRecoverable), Outcome::kPass);
 }
 
+TEST(UpdateFailureRecoverable, AnEarlierStoreByAnotherThreadIsNoUpdateUnderWay) {
+  Driven d;
+  d.store(kPid + 1, zeroed({}), Writer{});
+  d.state = {Writer{}};
+  d.ask("process.publish", with_resource({{"service.name", "shop"}}));
+  d.call("prctl", {0x53564d41}, -22).injected = true;
+  d.state = {zeroed({})};
+  d.refused("process.update", with_resource({{"service.name", "next"}}));
+  EXPECT_EQ(d.judge(kRecoverable).signature, "timestamp left at zero");
+}
+
+TEST(UpdateFailureRecoverable, AStoreNextToTheOldTimestampStoresNone) {
+  Driven d = failed_update({Writer{}});
+  d.state = {zeroed(named("next", 3000))};
+  d.store(kPid, Writer{}, named("next", 1000));
+  d.store(kPid, named("next", 1000), zeroed(named("next", 3000)));
+  d.ask("process.update", with_resource({{"service.name", "next"}}));
+  EXPECT_EQ(d.outcome(kRecoverable), Outcome::kFail);
+}
+
 TEST(UpdateFailureRecoverable, TheLookAtTheNextUpdateMetAnUpdateByAnotherThread) {
   for (const bool stored : {false, true}) {
     Driven d = failed_update({Writer{}});

@@ -271,10 +271,11 @@ void leave_out_namings_of_others(std::vector<Publication>& all, std::uint64_t pa
 // Whether everything that is known of the publication was done by the first thread.
 bool is_written_by_first_thread(const ImageEvidence& e, const Publication& p) {
   const std::int32_t pid = e.process->pid;
+  const std::uint64_t since = p.map == nullptr ? 0 : p.map->left_order;
   if (p.map != nullptr && p.map->tid != pid) return false;
   return std::ranges::all_of(p.namings, [&](const Naming& n) { return n.call->tid == pid; }) &&
          std::ranges::all_of(e.image->stores, [&](const Store& s) {
-           return s.header != p.start || s.tid == 0 || s.tid == pid;
+           return s.header != p.start || s.order < since || s.tid == 0 || s.tid == pid;
          });
 }
 
@@ -444,7 +445,8 @@ bool is_past(const ImageEvidence& e, const Publication& p, const Sight& sight) {
   // Its memory was taken away, or something else was put there.
   if (p.calls.data() + p.calls.size() != e.image->calls.data() + e.image->calls.size()) return true;
   if (sight.last_ns - sight.first_ns >= kRest) return true;
-  // A thread that is not the first may have been ended between its timestamp and its call.
+  // The end may have come between the timestamp and the call of a thread that does not cause it. It
+  // is the first thread that usually does.
   const bool ended = e.process->exit_code.has_value() || e.image != &e.process->images.back();
   return ended && sight.at_rest && is_written_by_first_thread(e, p);
 }

@@ -15,7 +15,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kStopLimit{500};
+// A thread that has not stopped by then stays traced: only the end of the tracer would release it.
+constexpr std::chrono::seconds kStopLimit{5};
 constexpr std::chrono::microseconds kBetweenLooks{200};
 
 }  // namespace
