@@ -492,7 +492,7 @@ std::uint64_t first_context_ns(const ImageEvidence& image, std::uint64_t from,
 }
 
 Finding publish_on_init(const ImageEvidence& e) {
-  constexpr std::uint64_t kShortly = 900'000'000;
+  constexpr std::uint64_t kShortly = 2'700'000'000;
   const auto& operations = e.session->operations;
   const auto first = std::ranges::find_if(
       operations, [](const DrivenOperation& d) { return d.op == "process.publish"; });

@@ -726,7 +726,7 @@ TEST(PublishOnInit, InTheBackground) {
 TEST(PublishOnInit, NotWhileOneWaits) {
   Driven d;
   d.ask("process.publish", with_resource({{"service.name", "shop"}}));
-  d.now += kSecond;
+  d.now += 3 * kSecond;
   d.idle();
   const Finding f = d.judge(kInit);
   EXPECT_EQ(f.outcome, Outcome::kFail);

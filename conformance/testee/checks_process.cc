@@ -13,7 +13,7 @@ namespace {
 using Json = nlohmann::json;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kInitialised{1000};
+constexpr milliseconds kInitialised{3000};
 constexpr milliseconds kIdle{250};
 
 Json attribute(const std::string& key, Json value) {
