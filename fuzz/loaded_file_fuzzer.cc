@@ -27,7 +27,7 @@ using namespace ctxconf;
 using sys::MapEntry;
 using sys::RemoteAddr;
 
-constexpr std::size_t kMostMappings = 48;
+constexpr std::size_t kMostParts = 48;
 constexpr std::size_t kLimit = std::size_t{1} << 14U;
 constexpr std::uint64_t kHeaderBytes = 64;
 
@@ -189,7 +189,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   sys::for_each_mapping({reinterpret_cast<const char*>(bytes.data()), text_size},
                         [&](sys::Result<MapEntry> entry) {
                           if (entry) read.push_back(std::move(*entry));
-                          return read.size() < kMostMappings;
+                          return read.size() < kMostParts;
                         });
   // The kernel lists them by address, and they do not overlap.
   const sys::MapTable table(std::move(read));
