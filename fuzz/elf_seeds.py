@@ -154,20 +154,27 @@ def modules_seeds():
         yield name, struct.pack("<H", len(memory)) + memory + file
 
 
+def mapped(lines, file):
+    """The input of fuzz/mapped_input.h."""
+    text = "".join(f"{line}\n" for line in lines).encode()
+    return struct.pack("<H", len(text)) + text + file
+
+
+def mapping(at, permissions):
+    return f"{at:x}-{at + 0x2000:x} {permissions} 00000000 08:01 7 /lib.so"
+
+
 def loaded_at_seeds():
     """As the loader maps each file, twice and once only to be read."""
     for name, file in elf_seeds():
-        lines = "".join(f"{at:x}-{at + 0x2000:x} {permissions} 00000000 08:01 7 /lib.so\n"
-                        for at, permissions in ((0x1000, "r-xp"), (0x5000, "r--p"), (0x7F0000001000, "rwxp")))
-        yield name, struct.pack("<H", len(lines)) + lines.encode() + file
+        yield name, mapped([mapping(BASE, "r-xp"), mapping(0x5000, "r--p"), mapping(0x7F0000001000, "rwxp")], file)
 
 
 def loaded_file_seeds():
     """The loader maps each file at its own addresses or elsewhere."""
     for name, file in elf_seeds():
-        for where, at in (("own", 0x1000), ("biased", 0x7F0000001000)):
-            line = f"{at:x}-{at + 0x2000:x} r-xp 00000000 08:01 7 /lib.so\n"
-            yield f"{name}-{where}", struct.pack("<H", len(line)) + line.encode() + file
+        for where, at in (("own", BASE), ("biased", 0x7F0000001000)):
+            yield f"{name}-{where}", mapped([mapping(at, "r-xp")], file)
 
 
 def frames(code_at, frames_at):

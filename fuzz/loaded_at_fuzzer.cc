@@ -1,18 +1,15 @@
-// Finds the images of an ELF file in the mappings of that file. Input: 2 bytes, the size of the
-// text; lines as in /proc/PID/maps, all treated as mappings of the file; the file.
+// Finds the images of an ELF file in the mappings of that file. Input: mapped_input.h.
 #include <elf.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "fuzz/check.h"
+#include "fuzz/mapped_input.h"
 #include "sys/elf_budget.h"
 #include "sys/elf_image.h"
 #include "sys/map_table.h"
@@ -21,16 +18,11 @@
 namespace {
 
 using namespace ctxconf;
+using fuzz::page_start;
 using sys::ElfSegment;
 using sys::MapEntry;
 
-// Within the limits for hostile files, so that every image is found.
-constexpr std::size_t kMostMappings = 48;
-constexpr std::size_t kMostLoads = 48;
-
-std::uint64_t page_start(std::uint64_t address) {
-  return address & ~(static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) - 1);
-}
+constexpr std::size_t kMostLoads = 48;  // as kMostMappings
 
 // With this bias the mapping is a part of the segment at its place, and may be run or written as
 // the segment requires.
@@ -61,24 +53,10 @@ std::optional<std::uint64_t> slow_bias(std::span<const MapEntry> from,
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  if (size < 2) return 0;
-  const auto bytes = std::as_bytes(std::span(data, size)).subspan(2);
-  const std::size_t text_size = std::min<std::size_t>(data[0] | data[1] << 8U, bytes.size());
-  std::vector<MapEntry> read;
-  sys::for_each_mapping({reinterpret_cast<const char*>(bytes.data()), text_size},
-                        [&](sys::Result<MapEntry> entry) {
-                          if (entry) read.push_back(std::move(*entry));
-                          return read.size() < kMostMappings;
-                        });
-  // The kernel lists them by address, and they do not overlap.
-  const sys::MapTable table(std::move(read));
-  std::vector<MapEntry> mappings;
-  for (const MapEntry& entry : table.entries()) {
-    if (mappings.empty() || mappings.back().range.end() <= entry.range.begin()) {
-      mappings.push_back(entry);
-    }
-  }
-  const auto image = sys::ElfImage::from_memory(bytes.subspan(text_size), "file");
+  const auto input = fuzz::mapped_input(data, size);
+  if (!input) return 0;
+  const std::vector<MapEntry>& mappings = input->mappings;
+  const auto image = sys::ElfImage::from_memory(input->file, "file");
   if (!image) return 0;
   std::vector<ElfSegment> loads;
   std::uint64_t highest = 0;

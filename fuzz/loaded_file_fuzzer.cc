@@ -1,8 +1,6 @@
-// Puts together the ELF file that a process has loaded, from its memory. Input: 2 bytes, the size
-// of the text; lines as in /proc/PID/maps, all treated as mappings of the file; the file, which is
-// what the mappings hold.
+// Puts together the ELF file that a process has loaded, from its memory. Input: mapped_input.h; the
+// file is what the mappings hold.
 #include <elf.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -12,10 +10,10 @@
 #include <optional>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "fuzz/check.h"
+#include "fuzz/mapped_input.h"
 #include "sys/elf_budget.h"
 #include "sys/loaded_file.h"
 #include "sys/map_table.h"
@@ -24,10 +22,10 @@
 namespace {
 
 using namespace ctxconf;
+using fuzz::page_start;
 using sys::MapEntry;
 using sys::RemoteAddr;
 
-constexpr std::size_t kMostParts = 48;
 constexpr std::size_t kLimit = std::size_t{1} << 14U;
 constexpr std::uint64_t kHeaderBytes = 64;
 
@@ -54,10 +52,6 @@ class Bytes {
   const sys::MemoryReader& memory_;
 };
 
-std::uint64_t first_of_page(std::uint64_t address) {
-  return address - address % static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
 struct SlowSegment {
   std::uint64_t type = 0, flags = 0, offset = 0, address = 0, file_size = 0;
 };
@@ -69,11 +63,11 @@ struct SlowFile {
 
 bool runs(const SlowFile& file, std::span<const MapEntry> mappings) {
   return std::ranges::any_of(file.segments, [&](const SlowSegment& s) {
-    const std::uint64_t place = file.bias + first_of_page(s.address);
+    const std::uint64_t place = file.bias + page_start(s.address);
     return s.type == PT_LOAD && (s.flags & PF_X) != 0 &&
            std::ranges::any_of(mappings, [&](const MapEntry& m) {
              return m.executable && place >= m.range.begin().raw() && place < m.range.end().raw() &&
-                    m.offset <= first_of_page(s.offset);
+                    m.offset <= page_start(s.offset);
            });
   });
 }
@@ -110,11 +104,11 @@ std::optional<SlowFile> slow_file(const Bytes& bytes, const MapEntry& m) {
                             number(32, 8).value_or(0)});
   }
   for (const SlowSegment& s : out.segments) {
-    const bool begins = s.type == PT_LOAD && first_of_page(s.offset) == 0;
+    const bool begins = s.type == PT_LOAD && page_start(s.offset) == 0;
     if (first == nullptr && begins) first = &s;
   }
   if (first == nullptr) return std::nullopt;
-  out.bias = out.start - first_of_page(first->address);
+  out.bias = out.start - page_start(first->address);
   return out;
 }
 
@@ -181,25 +175,13 @@ void check_contents(const SlowFile& file, const Bytes& bytes, std::span<const st
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  if (size < 2) return 0;
-  const auto bytes = std::as_bytes(std::span(data, size)).subspan(2);
-  const std::size_t text_size = std::min<std::size_t>(data[0] | data[1] << 8U, bytes.size());
-  const auto content = bytes.subspan(text_size);
-  std::vector<MapEntry> read;
-  sys::for_each_mapping({reinterpret_cast<const char*>(bytes.data()), text_size},
-                        [&](sys::Result<MapEntry> entry) {
-                          if (entry) read.push_back(std::move(*entry));
-                          return read.size() < kMostParts;
-                        });
-  // The kernel lists them by address, and they do not overlap.
-  const sys::MapTable table(std::move(read));
-  std::vector<MapEntry> mappings;
+  const auto input = fuzz::mapped_input(data, size);
+  if (!input) return 0;
+  const std::vector<MapEntry>& mappings = input->mappings;
   sys::SnapshotMemory memory;
-  for (const MapEntry& entry : table.entries()) {
-    if (!mappings.empty() && mappings.back().range.end() > entry.range.begin()) continue;
-    mappings.push_back(entry);
-    if (!entry.readable || entry.offset >= content.size()) continue;
-    const auto part = content.subspan(entry.offset);
+  for (const MapEntry& entry : mappings) {
+    if (!entry.readable || entry.offset >= input->file.size()) continue;
+    const auto part = input->file.subspan(entry.offset);
     memory.put(entry.range.begin(),
                part.first(std::min<std::uint64_t>(part.size(), entry.range.size())));
   }
