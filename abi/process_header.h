@@ -73,6 +73,11 @@ constexpr bool is_valid(const ProcessHeader& h) {
   return h.signature == kSignature && h.version == kVersion && h.monotonic_published_at_ns != 0;
 }
 
+// Valid but for its timestamp, which is zero: an update is under way, or was not finished.
+constexpr bool is_zeroed(const ProcessHeader& h) {
+  return h.signature == kSignature && h.version == kVersion && h.monotonic_published_at_ns == 0;
+}
+
 // Attribute keys in field 2 that belong to the thread context (OTEP 4947).
 inline constexpr std::string_view kSchemaVersionKey = "threadlocal.schema_version";
 inline constexpr std::string_view kAttributeKeyMapKey = "threadlocal.attribute_key_map";

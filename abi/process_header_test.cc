@@ -37,7 +37,11 @@ TEST(ProcessHeader, IsNotValidWithAnyOfTheThreeWrong) {
   ProcessHeader h = example();
   h.monotonic_published_at_ns = 0;
   EXPECT_FALSE(is_valid(h));
+  EXPECT_TRUE(is_zeroed(h));
+  h.version = kDevelopmentVersion;
+  EXPECT_FALSE(is_zeroed(h));
   h = example();
+  EXPECT_FALSE(is_zeroed(h));
   h.version = kDevelopmentVersion;
   EXPECT_FALSE(is_valid(h));
   h = example();

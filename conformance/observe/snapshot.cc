@@ -230,8 +230,7 @@ bool SnapshotRecorder::meets_update() const {
     std::array<std::byte, abi::kHeaderBytes> head{};
     if (!c.named || !memory_.read_exact(c.entries.front().range.begin(), head)) return false;
     const abi::ProcessHeader h = native_header(head, image_.little_endian);
-    return h.signature == abi::kSignature && h.version == abi::kVersion && h.payload != 0 &&
-           h.monotonic_published_at_ns == 0;
+    return abi::is_zeroed(h) && h.payload != 0;
   });
 }
 

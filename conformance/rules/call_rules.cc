@@ -282,9 +282,8 @@ const SystemCall* misnaming(const Publication& p) {
 // The one thread that stored to the header; nothing: not known, or several.
 std::optional<std::int32_t> only_writer(const ImageEvidence& e, const Publication& p) {
   std::optional<std::int32_t> tid;
-  const std::uint64_t since = p.map == nullptr ? 0 : p.map->left_order;
   for (const Store& s : e.image->stores) {
-    if (s.header != p.start || s.order < since) continue;
+    if (!p.is_stored_to(s)) continue;
     if (s.tid == 0 || (tid && *tid != s.tid)) return std::nullopt;
     tid = s.tid;
   }

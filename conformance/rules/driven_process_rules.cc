@@ -54,6 +54,17 @@ std::optional<HeaderBytes> header_stored(const Image& image, const Store& s) {
   return HeaderBytes{*before, *after};
 }
 
+// The stores to this header between two looks, in order.
+std::vector<const Store*> stores_between(const Image& image, const ImageView& before,
+                                         const ImageView& after, const Context& header) {
+  std::vector<const Store*> out;
+  for (const Store& s : image.stores) {
+    const bool between = s.order > before.order && s.order <= after.order;
+    if (between && s.header == header.start()) out.push_back(&s);
+  }
+  return out;
+}
+
 // Between the looks before and after an operation, a timestamp was stored to this header.
 bool shows_between(const SessionEvidence& session, std::size_t index, const Context& header) {
   const auto& operations = session.operations;
@@ -61,11 +72,9 @@ bool shows_between(const SessionEvidence& session, std::size_t index, const Cont
   const ImageView* before = index == 0 ? nullptr : operations[index - 1].view;
   const ImageEvidence* e = view == nullptr ? nullptr : session.image(view->image);
   if (e == nullptr || before == nullptr || before->image != view->image) return false;
-  return std::ranges::any_of(e->image->stores, [&](const Store& s) {
-    if (s.order <= before->order || s.order > view->order || s.header != header.start()) {
-      return false;
-    }
-    const auto h = header_stored(*e->image, s);
+  const auto stores = stores_between(*e->image, *before, *view, header);
+  return std::ranges::any_of(stores, [&](const Store* s) {
+    const auto h = header_stored(*e->image, *s);
     return h && h->before.monotonic_published_at_ns == 0 && h->after.monotonic_published_at_ns != 0;
   });
 }
@@ -93,12 +102,10 @@ bool shows_later(const SessionEvidence& session, std::size_t index) {
 // than those made it.
 bool is_at_work(const Image& image, const ImageView& before, const ImageView& after,
                 const Context& header, const std::set<std::int32_t>& threads) {
-  const Store* last = nullptr;
-  for (const Store& s : image.stores) {
-    if (s.header == header.start() && s.order > before.order && s.order <= after.order) last = &s;
-  }
-  if (last == nullptr || last->tid == 0 || threads.contains(last->tid)) return false;
-  const auto h = header_stored(image, *last);
+  const auto stores = stores_between(image, before, after, header);
+  if (stores.empty() || stores.back()->tid == 0 || threads.contains(stores.back()->tid))
+    return false;
+  const auto h = header_stored(image, *stores.back());
   return h && h->after.monotonic_published_at_ns == 0;
 }
 

@@ -126,10 +126,8 @@ Published published_at(const SessionEvidence& session, const ImageView* view) {
   out.has_mappings = !all.empty();
   out.contexts = static_cast<std::size_t>(std::ranges::count_if(
       all, [](const Context& c) { return c.candidate->named && c.usable(); }));
-  const auto zeroed = std::ranges::find_if(all, [](const Context& c) {
-    return c.candidate->named && c.header.signature == abi::kSignature &&
-           c.header.version == abi::kVersion && c.header.monotonic_published_at_ns == 0;
-  });
+  const auto zeroed = std::ranges::find_if(
+      all, [](const Context& c) { return c.candidate->named && abi::is_zeroed(c.header); });
   if (zeroed != all.end()) out.zeroed = &*zeroed;
   out.context = context_at(*image, *view);
   if (out.context == nullptr || out.context->payload == nullptr) return out;

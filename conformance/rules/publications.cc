@@ -271,11 +271,10 @@ void leave_out_namings_of_others(std::vector<Publication>& all, std::uint64_t pa
 // Whether everything that is known of the publication was done by the first thread.
 bool is_written_by_first_thread(const ImageEvidence& e, const Publication& p) {
   const std::int32_t pid = e.process->pid;
-  const std::uint64_t since = p.map == nullptr ? 0 : p.map->left_order;
   if (p.map != nullptr && p.map->tid != pid) return false;
   return std::ranges::all_of(p.namings, [&](const Naming& n) { return n.call->tid == pid; }) &&
          std::ranges::all_of(e.image->stores, [&](const Store& s) {
-           return s.header != p.start || s.order < since || s.tid == 0 || s.tid == pid;
+           return !p.is_stored_to(s) || s.tid == 0 || s.tid == pid;
          });
 }
 

@@ -56,6 +56,10 @@ struct Publication {
 
   // This image made it or works on it; a forked child's copy is nobody's publication.
   bool own() const { return map != nullptr || !namings.empty() || dontfork != nullptr; }
+  // A store to its header, as far as the call that made the mapping is known.
+  bool is_stored_to(const Store& s) const {
+    return s.header == start && (map == nullptr || s.order >= map->left_order);
+  }
   // After the last page, as of the call (one of `calls`); 0: not known.
   std::uint64_t end_at(const SystemCall& call, std::uint64_t page) const;
 };
