@@ -23,17 +23,33 @@ std::string comment_on(const Question& q) {
   return {};
 }
 
-std::string comment_on(const Act& act) {
-  if (const auto* q = std::get_if<Question>(&act)) return comment_on(*q);
-  if (const auto* w = std::get_if<Wait>(&act)) {
-    return "# " + std::to_string(w->duration.count()) + " ms pass\n";
+// Writes the acts of a scene.
+struct ActWriter {
+  const puppet::Script& script;
+  std::string& out;
+
+  void play(const Operations& part) const {
+    for (std::size_t i = part.from; i < part.to; ++i) out += to_json(script.operations[i]) + "\n";
   }
-  if (std::holds_alternative<AskWitness>(act)) {
-    return "# the reader is asked about another process, which stays as it is\n";
+  void operator()(const Play& act) const { play(act.operations); }
+  void operator()(const Question& act) const {
+    out += comment_on(act);
+    for (const Hold& hold : act.holds) {
+      out += "# it is held " + hold.name + "; meanwhile:\n";
+      play(hold.operations);
+      out += "# and goes on\n";
+    }
   }
-  if (std::holds_alternative<Forget>(act)) return "# the reader is told to forget the process\n";
-  return {};
-}
+  void operator()(const Wait& act) const {
+    out += "# " + std::to_string(act.duration.count()) + " ms pass\n";
+  }
+  void operator()(const AskWitness& /*act*/) const {
+    out += "# the reader is asked about another process, which stays as it is\n";
+  }
+  void operator()(const Forget& /*act*/) const {
+    out += "# the reader is told to forget the process\n";
+  }
+};
 
 }  // namespace
 
@@ -42,21 +58,7 @@ std::string script_with_acts(const Scene& scene) {
   puppet::Script head = scene.script;
   head.operations.clear();
   out += to_json(head);
-  const auto play = [&](const Operations& part) {
-    for (std::size_t i = part.from; i < part.to; ++i) {
-      out += to_json(scene.script.operations[i]) + "\n";
-    }
-  };
-  for (const Act& act : scene.acts) {
-    out += comment_on(act);
-    if (const auto* played = std::get_if<Play>(&act)) play(played->operations);
-    const auto* q = std::get_if<Question>(&act);
-    for (std::size_t i = 0; q != nullptr && i < q->holds.size(); ++i) {
-      out += "# it is held " + q->holds[i].name + "; meanwhile:\n";
-      play(q->holds[i].operations);
-      out += "# and goes on\n";
-    }
-  }
+  for (const Act& act : scene.acts) std::visit(ActWriter{scene.script, out}, act);
   return out;
 }
 

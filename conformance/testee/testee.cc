@@ -20,6 +20,7 @@
 #include <optional>
 #include <utility>
 
+#include "conformance/evidence/reader_answers.h"
 #include "conformance/observe/recording.h"
 #include "conformance/testee/protocol.h"
 #include "conformance/testee/thread_states.h"
@@ -731,8 +732,7 @@ Testee::Answer<void> Testee::start() {
     return std::unexpected(s.blame("speaks version " + cut((*reply)["v"].dump(), 40) +
                                    " of the protocol; ctxconf speaks version 1"));
   }
-  const Json& reader = (*reply)["caps"].value("reader", Json::object());
-  if (s.options.reader && geteuid() != 0 && reader.value("needs_root", false)) {
+  if (s.options.reader && geteuid() != 0 && ReaderTraits((*reply)["caps"]).says("needs_root")) {
     return std::unexpected(s.blame("says that its reader needs root: run ctxconf as root"));
   }
   const auto pid = (*reply)["pid"].get<std::int64_t>();
