@@ -225,10 +225,11 @@ class Emission {
   }
 
   void note_moment() {
-    if (moments_ == nullptr || child_ || first_ended_) return;
+    if (moments_ == nullptr || first_ended_) return;
     home();
     Moment moment;
     moment.operations = builder_.size();
+    moment.child = child_;
     moment.unmapped = !context_ && unmapped_;
     if (context_) {
       moment.message = context_->message;
@@ -1025,6 +1026,7 @@ class Emission {
     const auto saved_withdrawn = std::exchange(withdrawn_, std::nullopt);
     const auto saved_scratch = std::exchange(scratch_, std::nullopt);
     const bool saved_published = std::exchange(published_, false);
+    const bool saved_unmapped = std::exchange(unmapped_, true);
     const auto cuts = safe_cuts_.size();
     child_ = pid;
     contexts_.begin_child(pid);
@@ -1038,6 +1040,7 @@ class Emission {
     withdrawn_ = saved_withdrawn;
     scratch_ = saved_scratch;
     published_ = saved_published;
+    unmapped_ = saved_unmapped;
     home();
     builder_.wait(pid);
     safe_cuts_.push_back(builder_.size());

@@ -236,14 +236,15 @@ enum class Threads : std::uint8_t { kMaybe, kNever, kAlways };  // whether threa
 Act made(Act::Kind kind, Rng& rng);
 Plan legal_plan(Rng& rng, const Surroundings& host, Threads threads = Threads::kMaybe);
 Update legal_update(Rng& rng, const Publication& published, bool threads);
-// What a reader finds in the process itself between two acts.
+// What a reader finds in the first process or in a child of it between two acts.
 struct Moment {
   std::size_t operations = 0;  // of the script that come before
+  std::optional<Value> child;
   // The message of its context, and the addresses; nothing: there is no context.
   std::optional<Bytes> message;
   bool unusual_encoding = false;  // padded lengths, or the Resource in two parts
-  // There is none, and no mapping either: it was never published, or unmapped. Otherwise a zero
-  // timestamp says so, as in an update that takes long.
+  // There is none, and no mapping either: it was never published, or unmapped, or a child has not
+  // inherited it. Otherwise a zero timestamp says so, as in an update that takes long.
   bool unmapped = false;
   Value header;
   Value payload;

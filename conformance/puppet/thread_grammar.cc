@@ -430,6 +430,7 @@ void ThreadScript::attach(const ThreadAct& a, Thread& t, Rng& rng) {
   if (again) {
     use("attach.reused");
     held = *std::exchange(t.retired, std::nullopt);
+    held.inherited = false;
   } else {
     steps.add("place", [&] { held = get_memory(act, t, need, rng); });
   }
@@ -776,8 +777,8 @@ std::vector<ThreadScript::Visible> ThreadScript::visible() const {
   std::vector<Visible> out;
   if (!state_.usable) return out;
   for (const auto& [number, thread] : state_.threads) {
-    if (thread.held.empty() || thread.hidden) continue;
-    out.push_back({.thread = thread.actor,
+    if (thread.held.empty() || thread.hidden || thread.held.back().inherited) continue;
+    out.push_back({.thread = number == 0 && state_.child ? state_.child : thread.actor,
                    .record = thread.held.back().at,
                    .bytes = thread.held.back().bytes});
   }
@@ -807,8 +808,9 @@ void ThreadScript::begin_child(const Value& pid) {
   next.child = pid;
   if (const auto first = state_.threads.find(0); first != state_.threads.end()) {
     if (!first->second.held.empty() && !first->second.hidden) use("fork.attached");
-    next.threads.insert(*first);
-    leave_to_parent(next.threads.begin()->second);
+    Thread& forked = next.threads.emplace(*first).first->second;
+    for (Held& held : forked.held) held.inherited = true;
+    leave_to_parent(forked);
   }
   state_ = std::move(next);
 }

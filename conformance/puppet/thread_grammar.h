@@ -173,9 +173,10 @@ class ThreadScript {
   void end_child();
   bool any_attached() const { return attached_; }
   bool is_attached() const;  // whether a thread has a record now
-  // The records that a reader finds now, and whose they are.
+  // The records that a reader finds now, and whose they are. What it makes of those that a child
+  // has inherited is undecided: open.tctx.fork.
   struct Visible {
-    std::optional<Value> thread;  // nothing: the first one
+    std::optional<Value> thread;  // nothing: the first one of the first process
     Value record;
     Bytes bytes;
   };
@@ -188,6 +189,7 @@ class ThreadScript {
     Bytes bytes;
     Memory memory = Memory::kMapping;
     bool shared = false;
+    bool inherited = false;       // attached before the fork, as the child sees it
     std::optional<Value> buffer;  // a mapping only for the record
     std::uint64_t buffer_size = 0;
   };

@@ -25,6 +25,7 @@ Question about_context(const Moment& moment) {
   const Published p{
       .header = moment.header, .payload = moment.payload, .size = moment.message->size()};
   Question q = about_process(p, {});
+  q.process = moment.child;
   q.attempts = kAttempts;
   return q;
 }
@@ -37,9 +38,10 @@ Question must_find(Question q, const char* requirement, AllowedAnswer answer) {
   return q;
 }
 
-Question about_record(const puppet::ThreadScript::Visible& visible) {
+Question about_record(const puppet::ThreadScript::Visible& visible, const Moment& moment) {
   Question q;
   q.about = Question::About::kThread;
+  q.process = moment.child;
   q.thread = visible.thread;
   q.shown = {{"record", {visible.record, visible.bytes.size()}}};
   q.attempts = kAttempts;
@@ -74,7 +76,7 @@ Scene contexts_of(Scene out, const std::vector<Moment>& moments) {
     play_to(moment, played, out);
     if (moment.message) {
       const AllowedAnswer right = accept(content_of_message(*moment.message));
-      const bool is_new = before == nullptr || !before->message;
+      const bool is_new = before == nullptr || !before->message || before->child != moment.child;
       if (is_new) out.acts.emplace_back(must_find(about_context(moment), kDecodes, accept()));
       if (moment.unusual_encoding) {
         out.acts.emplace_back(
@@ -83,8 +85,10 @@ Scene contexts_of(Scene out, const std::vector<Moment>& moments) {
       Question q = about_context(moment);
       q.claims = {claim(kDecodes, {right}, "the answer is not what a generated program publishes")};
       out.acts.emplace_back(std::move(q));
-    } else if (moment.unmapped && (before == nullptr || before->message)) {
+    } else if (moment.unmapped &&
+               (before == nullptr || before->message || before->child != moment.child)) {
       Question q;
+      q.process = moment.child;
       q.claims = {claim(kNoContext, not_used(),
                         "a context is reported although the program has none at this moment")};
       out.acts.emplace_back(std::move(q));
@@ -110,8 +114,8 @@ Scene records_of(Scene out, const std::vector<Moment>& moments) {
     for (const auto& record : moment.records) {
       // What a record without ids links to is undecided: open.tctx.attributes-without-trace.
       if (!has_ids(record.bytes)) continue;
-      out.acts.emplace_back(must_find(about_record(record), kLayout, accept()));
-      Question q = about_record(record);
+      out.acts.emplace_back(must_find(about_record(record, moment), kLayout, accept()));
+      Question q = about_record(record, moment);
       q.claims = {claim(kLayout, {accept(shown_content(record, moment))},
                         "the answer is not what a thread of a generated program has attached")};
       out.acts.emplace_back(std::move(q));
