@@ -13,6 +13,7 @@
 #include "conformance/judge/gather.h"
 #include "conformance/judge/judge.h"
 #include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/reader_findings.h"
 #include "conformance/rules/reader_rules.h"
 #include "conformance/rules/rule.h"
 
@@ -242,6 +243,17 @@ Finding finding_of(const Session& s, const CheckRun& c) {
   return f;
 }
 
+// With what the reader was shown when it died or hung.
+Finding with_last_question(const Session& s, const CheckRun& c, Finding f) {
+  if (f.outcome != Outcome::kCrash && f.outcome != Outcome::kTimeout) return f;
+  for (const SceneEvidence& scene : scenes_of(s)) {
+    if (scene.scene != &c || scene.operations.empty()) continue;
+    const Operation& last = *scene.operations.back();
+    if (last.reply.empty()) return in_scene(scene, last, std::move(f));
+  }
+  return f;
+}
+
 // A check that did not finish decides the requirements that it is for. Adds it to `told`.
 std::vector<Finding> ended_checks(const Timeline& t, const Requirement& r,
                                   std::set<const CheckRun*>& told) {
@@ -249,7 +261,9 @@ std::vector<Finding> ended_checks(const Timeline& t, const Requirement& r,
   for (const Session& s : t.sessions) {
     for (const CheckRun& c : s.checks) {
       if (!decides(s, c, r, !out.empty())) continue;
-      out.push_back(finding_of(s, c));
+      Finding f = finding_of(s, c);
+      if (t.mode == Mode::kReader) f = with_last_question(s, c, std::move(f));
+      out.push_back(std::move(f));
       told.insert(&c);
     }
   }

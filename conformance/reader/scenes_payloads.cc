@@ -118,6 +118,7 @@ Scene mutations() {
     b.store(p.header + 16, 8, b.clock());
     Question q;
     q.records_calls = false;
+    q.shown = {{"header", p.whole()}, {"payload", {room, bytes.size()}}};
     s.ask(std::move(q));
   }
   s.ask_witness({kSurvives});

@@ -39,7 +39,8 @@ void add_evidence(const SceneEvidence& scene, const Operation& operation, Findin
   const ReaderQuestion& q = *operation.question;
   f.evidence.push_back(fmt::format("scene {}/{}", scene.session->group, scene.scene->name));
   const Json reply = Json::parse(operation.reply, nullptr, false);
-  f.evidence.push_back("it answered " + shown_answer(reply));
+  f.evidence.push_back(operation.reply.empty() ? "it did not answer"
+                                               : "it answered " + shown_answer(reply));
   add_calls(q, f.evidence);
   for (const ShownMemory& memory : q.shown) {
     if (!memory.bytes.empty()) f.hexdumps.push_back(dump_of(memory));
