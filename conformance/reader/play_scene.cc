@@ -93,6 +93,7 @@ class Stage {
   Driven on(const Wait& act);
   Driven on(const AskWitness& act);
   Driven on(const Forget& act);
+  Driven forget(pid_t process);
 
   std::uint64_t number(const puppet::Value& value) const {
     return target_->value_of(value).value_or(0);
@@ -122,7 +123,8 @@ class Stage {
   std::unique_ptr<Target> target_;
   std::optional<Stop> stopped_;                       // the adapter, while a target was moved
   std::map<std::pair<pid_t, pid_t>, Json> believed_;  // by a reader that is only watched
-  std::map<pid_t, bool> watched_;
+  std::set<pid_t> watched_;
+  bool is_contradicted_ = false;  // an answer did not satisfy the premise of its question
   std::optional<TargetHarm> harm_;
   std::set<pid_t> asked_;  // processes
 };
@@ -163,10 +165,12 @@ Driven Stage::on(const Wait& act) {
   return {};
 }
 
-Driven Stage::on(const Forget& /*act*/) {
+Driven Stage::on(const Forget& /*act*/) { return forget(target_->pid()); }
+
+Driven Stage::forget(pid_t process) {
   if (!testee_.can("reader.forget")) return {};
-  CTX_RETURN_IF_ERROR(testee_.request("reader.forget", {{"pid", target_->pid()}}));
-  watched_.erase(target_->pid());
+  CTX_RETURN_IF_ERROR(testee_.request("reader.forget", {{"pid", process}}));
+  watched_.erase(process);
   return {};
 }
 
@@ -237,7 +241,7 @@ Testee::Answer<Json> Stage::request(const Question& question, pid_t process, pid
 
 // What a reader reports by itself, once it has looked twice.
 Testee::Answer<Json> Stage::watch(const Question& question, pid_t process, pid_t thread) {
-  if (!std::exchange(watched_[process], true)) {
+  if (watched_.insert(process).second) {
     CTX_RETURN_IF_ERROR(testee_.request("reader.watch", {{"pid", process}}));
   }
   const std::pair key(process, thread);
@@ -270,7 +274,7 @@ Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pi
   out.thread = thread;
   out.shown = shown_by(question, process);
   out.counted = question.counter.has_value();
-  const auto readers = question.records_calls ? testee_.processes() : std::vector<pid_t>();
+  const auto readers = testee_.processes();
   const auto sizes = begin_peaks(readers);
   const std::uint64_t before = processor_ns(readers);
   if (process != 0 && harm_) {
@@ -308,6 +312,7 @@ Driven Stage::ask(Question question, pid_t process, pid_t thread) {
       testee_.check().remedy = "a reader whose reads of the target are system calls";
     }
     if (is_last && question.premise && !is_satisfied(*question.premise, *reply)) {
+      is_contradicted_ = true;
       testee_.check().unshown = question.premise->otherwise;
       testee_.check().remedy = "a reader that satisfies " + question.premise->requirement;
     }
@@ -357,13 +362,18 @@ Driven Stage::check_premises() {
     const Scene& premise = premise_scene(p);
     auto known = options_.premises->find(p);
     if (known == options_.premises->end()) {
-      CTX_RETURN_IF_ERROR(Stage(premise, options_, testee_).play());
-      known = options_.premises->emplace(p, check.unshown.empty()).first;
+      Stage stage(premise, options_, testee_);
+      CTX_RETURN_IF_ERROR(stage.play());
+      Lack lack{.what = check.unshown, .remedy = check.remedy};
+      if (stage.is_contradicted_) {
+        lack = {.what = "the reader does not report " + premise.about,
+                .remedy = "a reader that does: see the requirements that it fails"};
+      }
+      known = options_.premises->emplace(p, std::move(lack)).first;
     }
-    if (known->second) continue;
-    check.unshown = "the reader does not report " + premise.about;
-    check.remedy = "a reader that does: see the requirements that it fails";
-    break;
+    check.unshown = known->second.what;
+    check.remedy = known->second.remedy;
+    if (!check.unshown.empty()) break;
   }
   return {};
 }
@@ -464,7 +474,10 @@ Driven Stage::play() {
     if (!done) return done;
     if (!testee_.check().unshown.empty()) break;
   }
-  return look_for_harm();
+  CTX_RETURN_IF_ERROR(look_for_harm());
+  // Otherwise it looks at all targets that have ended, and at others that get their ids.
+  for (const pid_t process : std::set(watched_)) CTX_RETURN_IF_ERROR(forget(process));
+  return {};
 }
 
 }  // namespace

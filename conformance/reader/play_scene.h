@@ -15,6 +15,12 @@
 
 namespace ctxconf::conformance::reader {
 
+// What a scene needs, and the host or the reader lacks; empty: nothing.
+struct Lack {
+  std::string what;
+  std::string remedy;
+};
+
 struct StageOptions {
   std::string programs;  // the folder of the scripted processes
   double timeout_scale = 1;
@@ -24,15 +30,10 @@ struct StageOptions {
   bool names_shmem = true;   // and a private mapping of a memfd
   // Targets of scenes that were started before the reader, by the name of the scene.
   std::shared_ptr<std::map<std::string, std::unique_ptr<Target>>> early;
-  // What is known of the reader: whether it is so.
-  std::shared_ptr<std::map<Premise, bool>> premises = std::make_shared<std::map<Premise, bool>>();
+  // Those that were shown to the reader.
+  std::shared_ptr<std::map<Premise, Lack>> premises = std::make_shared<std::map<Premise, Lack>>();
 };
 
-// What a scene needs and this host lacks; empty: nothing.
-struct Lack {
-  std::string what;
-  std::string remedy;
-};
 Lack lacking(const Scene& scene, const StageOptions& stage);
 
 Driven play(const Scene& scene, const StageOptions& stage, Testee& testee);
