@@ -7,7 +7,7 @@ const std::deque<SceneGroup>& scene_groups() {
       record_vectors(), context_vectors(),   name_scenes(),           header_scenes(),
       payload_scenes(), lifetime_scenes(),   window_scenes(),         thread_vectors(),
       thread_scenes(),  record_scenes(),     reference_data_scenes(), tls_scenes(),
-      early_scenes(),   permission_scenes(),
+      early_scenes(),   permission_scenes(), crowd_scenes(),
   };
   return *kGroups;
 }

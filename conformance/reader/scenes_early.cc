@@ -23,7 +23,7 @@ Scene published_before() {
   return std::move(s).scene();
 }
 
-// `becomes_other`: if ctxconf is root, it is also a process of another user.
+// `becomes_other`: it is also a process of another user.
 Scene protected_process(const char* name, const char* about, bool becomes_other) {
   constexpr const char* kNoRight = "pctx.reader.no-permission";
   constexpr std::uint64_t kNobody = 65534;
@@ -31,7 +31,10 @@ Scene protected_process(const char* name, const char* about, bool becomes_other)
   auto& b = s.script();
   publish(b, service("ctxconf-protected").encoded());
   b.syscall(SYS_prctl, {PR_SET_DUMPABLE, 0});
-  if (becomes_other) b.syscall(SYS_setresuid, {kNobody, kNobody, kNobody});
+  if (becomes_other) {
+    s.needs_host("root");
+    b.syscall(SYS_setresuid, {kNobody, kNobody, kNobody});
+  }
   auto c = claim(kNoRight, not_used(), "a context that the reader may not read");
   c.never = {"ctxconf-protected"};
   Question q;

@@ -62,6 +62,22 @@ Scene late() {
   return std::move(s).scene();
 }
 
+Scene withdrawn() {
+  SceneBuilder s("withdrawn", "a context is withdrawn: its timestamp is zero, then it is unmapped");
+  auto& b = s.script();
+  const Message message = service("ctxconf-withdrawn");
+  const Published p = publish(b, message.encoded());
+  s.ask(about_process(p, {}));
+  b.store(p.header + 16, 8, 0);
+  b.unmap(p.header, kPage);
+  auto c = claim("pctx.reader.no-context", no_context(), "a context that is gone is still used");
+  c.never = {"ctxconf-withdrawn"};
+  Question q;
+  q.claims = {c};
+  ask_until(s, std::move(q));
+  return std::move(s).scene();
+}
+
 Scene new_buffer() {
   const Message first = service("ctxconf-buffer-1");
   const Message second = service("ctxconf-buffer-2-longer");
@@ -265,6 +281,7 @@ SceneGroup lifetime_scenes() {
   out.name = "lifetimes";
   out.scenes.push_back(completed_later());
   out.scenes.push_back(late());
+  out.scenes.push_back(withdrawn());
   out.scenes.push_back(new_buffer());
   out.scenes.push_back(same_buffer());
   out.scenes.push_back(replaced_by_exec());

@@ -129,6 +129,27 @@ Value empty_candidate(SceneBuilder& s) {
   return at;
 }
 
+// One with a header of a version that does not exist.
+void candidate_of_another_version(SceneBuilder& s) {
+  auto& b = s.script();
+  const Value at = empty_candidate(s);
+  const Message decoy = service("ctxconf-decoy");
+  const puppet::Bytes payload = decoy.encoded();
+  const Value there = place(b, payload);
+  b.store(at + 8, 4, 99);
+  b.store(at + 12, 4, payload.size());
+  b.store(at + 24, 8, there);
+  b.write(at, puppet::bytes_of("OTEL_CTX"));
+  b.store(at + 16, 8, b.clock());
+}
+
+// One that nobody may read.
+void candidate_without_permissions(SceneBuilder& s) {
+  s.script().protect(empty_candidate(s), kPage, PROT_NONE);
+}
+
+constexpr const char* kContinues = "pctx.reader.skip-and-continue";
+
 // The kernel maps from high addresses to low ones, so what is mapped later is listed earlier.
 Scene beside_a_candidate(bool before) {
   const Message message = service("ctxconf-second");
@@ -138,8 +159,18 @@ Scene beside_a_candidate(bool before) {
   if (!before) empty_candidate(s);
   const Published p = publish(s.script(), message.encoded());
   if (before) empty_candidate(s);
-  s.ask(about_process(p, {claim("pctx.reader.skip-and-continue", {accept(message.content())},
+  s.ask(about_process(p, {claim(kContinues, {accept(message.content())},
                                 "an empty mapping of the same name hides the context")}));
+  return std::move(s).scene();
+}
+
+Scene after_a_decoy(const char* name, const std::string& decoy, void (*add)(SceneBuilder&)) {
+  const Message message = service("ctxconf-second");
+  SceneBuilder s(name, "the context is listed after " + decoy);
+  const Published p = publish(s.script(), message.encoded());
+  add(s);
+  s.ask(about_process(
+      p, {claim(kContinues, {accept(message.content())}, decoy + " hides the context")}));
   return std::move(s).scene();
 }
 
@@ -253,6 +284,12 @@ SceneGroup name_scenes() {
   out.scenes.push_back(memfd_read_only());
   out.scenes.push_back(beside_a_candidate(true));
   out.scenes.push_back(beside_a_candidate(false));
+  out.scenes.push_back(after_a_decoy("candidate-of-another-version",
+                                     "a mapping of the same name and another version",
+                                     candidate_of_another_version));
+  out.scenes.push_back(after_a_decoy("candidate-without-permissions",
+                                     "a mapping of the same name that nobody may read",
+                                     candidate_without_permissions));
   out.scenes.push_back(two_contexts());
   out.scenes.push_back(file_with_other_content());
   out.scenes.push_back(nothing());

@@ -24,6 +24,8 @@ namespace {
 
 using testing::Contains;
 using testing::IsEmpty;
+using testing::Not;
+using testing::UnorderedElementsAre;
 
 std::vector<const Scene*> all_scenes() {
   std::vector<const Scene*> out;
@@ -39,6 +41,18 @@ std::vector<const Question*> questions_of(const Scene& scene) {
     if (const auto* q = std::get_if<Question>(&act)) out.push_back(q);
   }
   return out;
+}
+
+TEST(ScenesTest, EveryTopicIsShown) {
+  std::vector<std::string> names;
+  for (const SceneGroup& group : scene_groups()) {
+    names.push_back(group.name);
+    EXPECT_THAT(group.scenes, Not(IsEmpty())) << group.name;
+  }
+  EXPECT_THAT(names, UnorderedElementsAre("records", "contexts", "names", "headers", "payloads",
+                                          "lifetimes", "windows", "record-threads", "threads",
+                                          "record-contents", "reference-data", "tls", "early",
+                                          "permissions", "crowd"));
 }
 
 TEST(ScenesTest, NamesAreUnique) {
