@@ -3,20 +3,15 @@
 #include <memory>
 
 #include "conformance/command/command.h"
+#include "conformance/command/has_check.h"
 #include "conformance/command/host_facts.h"
 #include "conformance/command/print.h"
-#include "conformance/judge/judge.h"
 #include "conformance/requirements/render.h"
-#include "conformance/rules/rule.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/capabilities.h"
 
 namespace ctxconf::conformance {
 namespace {
-
-bool is_checked(const Requirement& r) {
-  return r.role == Role::kWriter && is_recorded(r, Mode::kRun) && rule_of(r.id) != nullptr;
-}
 
 int list(const std::string& what, const std::string& spec, bool json, bool markdown) {
   const Catalogue& catalogue = Catalogue::builtin();
@@ -34,7 +29,7 @@ int list(const std::string& what, const std::string& spec, bool json, bool markd
   }
   auto requirements = requirements_of(catalogue, selection);
   if (what == "--checks") {
-    std::erase_if(requirements, [](const Requirement* r) { return !is_checked(*r); });
+    std::erase_if(requirements, [](const Requirement* r) { return !has_check(*r); });
   }
   return print(json ? list_json(requirements) : list_text(requirements), kExitClean);
 }

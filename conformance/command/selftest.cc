@@ -22,13 +22,12 @@
 #include "conformance/command/command.h"
 #include "conformance/command/files.h"
 #include "conformance/command/generated_programs.h"
+#include "conformance/command/has_check.h"
 #include "conformance/command/print.h"
 #include "conformance/evidence/timeline.h"
 #include "conformance/judge/judge.h"
 #include "conformance/report/escape.h"
 #include "conformance/report/result_json.h"
-#include "conformance/rules/reader_rules.h"
-#include "conformance/rules/rule.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/child.h"
 #include "sys/ending_signals.h"
@@ -403,14 +402,6 @@ struct RequirementCounts {
   int unproven = 0;   // caught no broken program
   int not_shown = 0;  // have none that is broken on this host
 };
-
-// Whether a rule judges the requirement.
-bool has_check(const Requirement& r) {
-  if (r.role == Role::kReader) {
-    return is_recorded(r, Mode::kReader) && reader_rule_of(r.id) != nullptr;
-  }
-  return is_recorded(r, Mode::kRun) && rule_of(r.id) != nullptr;
-}
 
 // Prints what was proven of every requirement, or of those that lack proof.
 RequirementCounts print_matrix(const std::map<std::string, Proof>& proofs, bool all) {
