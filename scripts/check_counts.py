@@ -26,7 +26,7 @@ SENTENCES = [
     (re.compile(r"(?P<outcomes>\d+ passed(?:, \d+ [a-z/]+)*) of (?P<judged>\d{3,}) selected"), None),
     (re.compile(r"\d+ of (?P<judged>\d{3,}) requirements (?:judged|failed)"), None),
 ]
-# A sentence that was reworded would no longer be checked, so each file has at least so many of them.
+# A sentence that was reworded would no longer be checked, so each file must have at least this number of them.
 LEAST_HITS = {"README.md": 8, "docs/images.md": 4, "docs/reports.md": 2, "docs/requirements.md": 2}
 
 

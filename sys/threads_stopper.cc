@@ -66,7 +66,7 @@ struct ThreadsStopper::Passes {
   // The worker has to end: something that it traces can be released in no other way.
   bool worker_ends = false;
 
-  // Of the pass that is being made.
+  // The current pass.
   StopPass pass{};
   std::vector<std::size_t> todo;  // indexes; from `next` on they are still to be done
   std::size_t next = 0;
@@ -201,8 +201,8 @@ void ThreadsStopper::Passes::refuse(std::size_t index, Error error) {
   refused.push_back({index, std::move(error)});
 }
 
-// They come again after a pause, or have come often enough. That it is tried several times counts
-// as well as the time: it may have passed while nobody ran.
+// They come again after a pause, or have come often enough. Both the number of tries and the time
+// count: the time may have passed while nobody ran.
 void ThreadsStopper::Passes::take_refused() {
   ++tries;
   const bool patient =

@@ -50,7 +50,7 @@ void* run_forever(void*) {
   return nullptr;
 }
 
-// A process with so many threads besides the leader.
+// A process with `threads` threads in addition to the leader.
 class ManyThreads {
  public:
   ManyThreads(std::size_t threads, void* (*body)(void*))

@@ -250,10 +250,10 @@ class Lint {
       find(fmt::format("process {} traces its process {}: ctxconf has to trace that itself", tracer,
                        process));
     } else if (status && only_reads()) {
-      note(
-          fmt::format("its process {} was there before the adapter: ctxconf reader does not see "
-                      "its system calls, so some requirements are unobservable",
-                      process));
+      note(fmt::format(
+          "its process {} existed before the adapter started: ctxconf reader does not see its "
+          "system calls, so some requirements are unobservable",
+          process));
     } else {
       find(
           fmt::format("says that its process is {}, but neither the adapter nor a process that it "
@@ -319,14 +319,14 @@ class Lint {
     const auto has = [&](const char* name) { return declared_.contains(name); };
     if ((has("reader") || has("reader.forget")) && !is_reader()) {
       note(
-          "ctxconf reader asks nothing: declare reader.process, reader.thread, reader.record or "
-          "reader.watch");
+          "ctxconf reader has nothing to ask: declare at least one of reader.process, "
+          "reader.thread, reader.record and reader.watch");
     }
     if (has("reader.watch") && has("reader.process")) {
       note("ctxconf reader asks by reader.process, and does not use reader.watch for that");
     }
     if (has("reader.watch") && !declared_["reader.watch"].contains("poll_ms")) {
-      note("reader.watch has no poll_ms: ctxconf reader waits as for a look each second");
+      note("reader.watch declares no poll_ms: ctxconf reader assumes 1000 ms");
     }
     if (has("reader.watch_threads") && !has("reader.watch")) {
       note("reader.watch_threads means nothing without reader.watch");

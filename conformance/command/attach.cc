@@ -64,7 +64,8 @@ int attach_to(const JudgeOptions& options, const std::vector<std::string>& pids,
   for (const auto& p : timeline.processes) {
     const bool unseen =
         std::ranges::all_of(p.images, [](const Image& image) { return image.snapshots.empty(); });
-    if (!all && unseen) unreachable = fmt::format("process {} ended before a look at it", p.pid);
+    if (!all && unseen)
+      unreachable = fmt::format("process {} ended before it could be examined", p.pid);
     for (const auto& image : p.images) {
       for (const auto& note : image.notes) {
         if (!all && note.find("cannot be") != std::string::npos) {

@@ -75,7 +75,8 @@ int decode_header(std::string& out, const std::string& text) {
   const auto bytes = std::as_bytes(std::span(text));
   const auto header = abi::decode_process_header(bytes);
   if (!header) {
-    return complain(kExitUsage, fmt::format("a header has 32 bytes, these are {}", bytes.size()));
+    return complain(kExitUsage,
+                    fmt::format("a header has 32 bytes, but {} were given", bytes.size()));
   }
   add_line(out, fmt::format("header: {}", abi::is_valid(*header) ? "a reader would accept it"
                                                                  : "a reader would not accept it"));
@@ -150,7 +151,7 @@ int decode_record(std::string& out, const std::string& text) {
   const auto head = abi::decode_thread_record(bytes);
   if (!head) {
     return complain(kExitUsage,
-                    fmt::format("a record has 28 bytes or more, these are {}", bytes.size()));
+                    fmt::format("a record has 28 bytes or more, but {} were given", bytes.size()));
   }
   const bool good = is_good_record(bytes);
   add_line(out, fmt::format("record: {}",

@@ -275,9 +275,8 @@ Command drift_command(CLI::App& app, const Words& /*command_line*/) {
   auto* json = sub->add_flag("--json", o->json, "as JSON");
   sub->add_option(
          "--cite", o->cited,
-         "compare nothing, and print the sentences of this section; with :3-5 after it, the "
-         "anchor, lines, sentence numbers and fingerprint of these sentences for the "
-         "catalogue")
+         "print the sentences of this section instead of comparing; with :3-5, print what the "
+         "catalogue needs to cite sentences 3 to 5")
       ->type_name("SECTION[:FIRST-LAST]")
       ->excludes(catalogue)
       ->excludes(json);

@@ -443,7 +443,8 @@ int judge_regressions(const GeneratedProgramsCommand& c) {
       for (const auto& p : judged.problems) fmt::print("  {}\n", escape(p, Escape::kTerminal));
     }
   }
-  fmt::print("{} scripts, {} not judged as they say\n", all.size(), wrong);
+  fmt::print("{} scripts, {} judged differently from what their first line says\n", all.size(),
+             wrong);
   return wrong == 0 ? kExitClean : kExitFailed;
 }
 

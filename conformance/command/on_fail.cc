@@ -155,10 +155,10 @@ int stand_at_failure(const JudgeOptions& options, const RunResult& run, const Ti
   if (code != kExitFailed || (options.on_fail != "pause" && options.on_fail != "gdb")) return code;
   const auto location = location_of_failure(run, timeline, options.strict);
   if (!location) {
-    return complain(code,
-                    "--on-fail " + options.on_fail + ": no store or call is known at which to stop",
-                    "the report says what was seen; to repeat a failure under a fault, use "
-                    "its `debug` line");
+    return complain(
+        code, "--on-fail " + options.on_fail + ": the report names no store or call to stop at",
+        "the report says what was seen; to repeat a failure under a fault, use "
+        "its `debug` line");
   }
   pid_t process = 0;
   pid_t thread = 0;

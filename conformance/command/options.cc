@@ -58,7 +58,8 @@ void add_common(CLI::App& app, CommonOptions& o) {
   add_selection_and_report(app, o);
   app.add_option("--level", o.judge.level,
                  "judge only up to this observation level: snapshot, syscalls, stores, steps;\n"
-                 "below steps, run single-steps only for what nothing else shows, and is faster");
+                 "with a lower level than steps, run is faster: it single-steps only where\n"
+                 "nothing else gives evidence");
   app.add_option("--reading", o.judge.reading,
                  "how to judge the order of numbered steps: reader-visible (default) fails what a\n"
                  "reader can notice and warns of the rest; strict fails both")

@@ -572,9 +572,9 @@ Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
   sub->add_option("--shake", o->selftest.shaken,
                   "let ctxconf pause at random moments, as on a busy machine; SEED chooses them")
       ->type_name("SEED");
-  sub->add_flag(
-      "-v", o->selftest.verbose,
-      "print a line for every program and every requirement, not only for those that need a look");
+  sub->add_flag("-v", o->selftest.verbose,
+                "print a line for every program and every requirement, not only for those judged "
+                "wrongly or skipped");
   auto* generate = sub->add_option(
       "--generate", o->generated.count,
       "generate N legal programs and N that deviate in one way, and judge these instead");
@@ -588,7 +588,7 @@ Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
       ->needs(generate)
       ->check(CLI::ExistingDirectory);
   sub->add_option("--script", o->generated.scripts,
-                  "judge these scripts, or folders of scripts, which say what they break")
+                  "judge these scripts or folders; the first line of a script says what it breaks")
       ->allow_extra_args(false)
       ->excludes(generate);
 

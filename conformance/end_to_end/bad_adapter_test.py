@@ -462,9 +462,9 @@ class ByHand(unittest.TestCase):
 
     def test_lint_notes_what_a_reader_declares_in_vain(self):
         for caps, said in (
-                ({"reader": {}}, "ctxconf reader asks nothing: declare reader.process"),
+                ({"reader": {}}, "ctxconf reader has nothing to ask: declare at least one of reader.process"),
                 ({"reader.proces": {}}, "there is no capability reader.proces\n"),
-                ({"reader.watch": {}}, "reader.watch has no poll_ms"),
+                ({"reader.watch": {}}, "reader.watch declares no poll_ms"),
                 ({"reader.watch": {"poll_ms": 1}, "reader.process": {}}, "does not use reader.watch"),
                 ({"reader.process": {}, "reader.watch_threads": {}}, "means nothing without")):
             with self.subTest(caps):
@@ -476,7 +476,7 @@ class ByHand(unittest.TestCase):
         absent = {"result": "absent"}
         code, text = self.lint_reader({"reader.process": {}}, absent, None, "another")
         self.assertEqual(code, 0, text)
-        self.assertRegex(text, r"note .*process \d+ was there before the adapter")
+        self.assertRegex(text, r"note .*process \d+ existed before the adapter started")
         code, text = self.lint_reader({"process.drop": {}}, absent, None, "another")
         self.assertEqual(code, 1, text)
         self.assertIn("neither the adapter nor a process that it started", text)

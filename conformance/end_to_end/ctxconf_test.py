@@ -470,7 +470,7 @@ class WrapTest(Case):
     def test_processes_without_end(self):
         bomb = ("import os,time\nfor i in range(9):\n try: os.fork()\n"
                 " except OSError: pass\ntime.sleep(60)\n")
-        for seconds in (1, 4, 16, 64):  # on a busy machine not so many come to be in the first second
+        for seconds in (1, 4, 16, 64):  # a busy machine starts fewer of them in the first second
             done = self.expect_exit(NOT_JUDGED, "wrap", "--for", f"{seconds}s", "--", PYTHON, "-c", bomb,
                                     out=["^note: the program still ran"],
                                     deadline_s=seconds + DEADLINE_S)
@@ -761,7 +761,7 @@ class UsageTest(Case):
                  ["cannot inject into call open", "memfd_create, ftruncate, mmap", "CALL.*error=ERRNO"]),
                 (["wrap", "--inject", "", "--", "true"], ["names no call", "value=frozen"]),
                 (["wrap", "--inject", "memfd_create:error=EPREM", "--", "true"],
-                 ["no errno is called EPREM"]),
+                 ["unknown errno EPREM"]),
                 (["wrap", "--inject", "mmap:error=EPERM:value=1", "--", "true"],
                  ["error or value"]),
                 (["wrap", "--inject", "mmap:error=EPERM:when=0", "--", "true"],

@@ -146,7 +146,7 @@ class WhoReads(Reader):
         ids = self.judged()
         self.assertEqual(ids["pass"], {self.ONLY[0]})
         self.assertEqual(ids["unobservable"], set(self.ONLY[1:]))
-        self.assertRegex(self.text, r"process \d+, which reads, was there before its adapter: its system calls")
+        self.assertRegex(self.text, r"process \d+, which reads, existed before the adapter started: its system calls")
 
     def test_a_reader_that_another_process_traces(self):
         ids = self.judged(sys.executable, "-c", TRACER)

@@ -77,7 +77,7 @@ class ExpectationsTest(unittest.TestCase):
     def mends(self, said):
         """The commands in a report or a complaint, each once."""
         lines = said.splitlines()
-        found = re.findall(r"^ +mend +(.*)$", said, re.MULTILINE)
+        found = re.findall(r"^ +fix +(.*)$", said, re.MULTILINE)
         found += [after.strip() for line, after in zip(lines, lines[1:])
                   if line.startswith("ctxconf: ")]
         return list(dict.fromkeys(found))

@@ -39,7 +39,7 @@ class StateJudge {
 // the limit, none is judged.
 class JudgedSoFar {
  public:
-  // Whether one more state, of so many bytes, is judged. Counts it.
+  // Whether one more state, of `bytes` bytes, is judged. Counts it.
   bool takes(std::uint64_t bytes, std::size_t most, std::uint64_t most_bytes);
   std::size_t count() const { return count_; }
 

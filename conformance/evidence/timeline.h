@@ -198,7 +198,7 @@ struct ReaderView {
 
 // An instruction that orders stores: a fence, a release store, an atomic read-modify-write.
 struct Barrier {
-  std::uint64_t step = 0;  // it is the first instruction after so many
+  std::uint64_t step = 0;  // number of instructions before it
   std::string text;        // "lock or dword ptr [rsp], 0"
   std::optional<std::uint32_t> location;
 };

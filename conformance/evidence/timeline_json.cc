@@ -148,7 +148,7 @@ void read_mode(const JsonReader& in, const char* name, Mode& mode) {
     mode = m;
     return;
   }
-  in.complain(name, "is none of run, wrap, attach, elf and reader");
+  in.complain(name, "is not one of run, wrap, attach, elf and reader");
 }
 
 OrderedJson milliseconds_of(double seconds) {
@@ -665,7 +665,7 @@ void members(auto& m, Is<sys::HostFact> auto& f) {
 void id_members(auto& m, const char* name, auto& ids, auto id_from) {
   if (!m.has(name, !ids.empty())) return;
   m.texts(name, ids);
-  m.check(name, "has one that is not an id", [&] {
+  m.check(name, "contains an entry that is not an id", [&] {
     return std::ranges::all_of(ids, [&](const std::string& id) { return id_from(id) == id; });
   });
 }
@@ -720,7 +720,8 @@ void check_cells(const JsonReader& in, const Timeline& t) {
   for (const auto& c : t.cells) {
     if (!numbers.insert(c.session).second) in.complain("cells", "share a number");
   }
-  if (!t.cells.empty() && !t.sessions.empty()) in.complain("cells", "stand next to sessions");
+  if (!t.cells.empty() && !t.sessions.empty())
+    in.complain("cells", "cannot be used together with sessions");
 }
 
 // What an operation's views name is there, or was left out of this recording with its image.

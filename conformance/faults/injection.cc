@@ -107,7 +107,7 @@ class Parser {
       const auto value =
           equals == std::string_view::npos ? std::string_view() : option.substr(equals + 1);
       if (key == "flags" && equals != std::string_view::npos) {
-        if (selector) return wrong("it selects the calls twice");
+        if (selector) return wrong("the selector is given twice");
         selector = value;
         continue;
       }
@@ -126,11 +126,11 @@ class Parser {
 
   sys::Result<> take(std::string_view key, std::string_view value) {
     if (key == "error" || key == "value") {
-      if (std::exchange(result_, true)) return wrong("a call returns one thing: error or value");
+      if (std::exchange(result_, true)) return wrong("give error= or value=, not both");
       return key == "error" ? take_error(value) : take_value(value);
     }
     if (key == "when") {
-      if (std::exchange(when_, true)) return wrong("it has two times when=");
+      if (std::exchange(when_, true)) return wrong("when= is given twice");
       return take_when(value);
     }
     return wrong(fmt::format("{} is not one of error=, value=, when=, flags=", key));
@@ -138,7 +138,7 @@ class Parser {
 
   sys::Result<> take_error(std::string_view value) {
     const auto number = errno_from(value);
-    if (!number) return wrong(fmt::format("no errno is called {}: like EPERM, EINVAL", value));
+    if (!number) return wrong(fmt::format("unknown errno {}: use a name like EPERM", value));
     out_.kind = InjectionSpec::Kind::kError;
     out_.value = *number;
     return {};

@@ -66,14 +66,15 @@ TEST(ParseInjection, SaysWhatIsWrong) {
   EXPECT_THAT(complaint("open:error=EPERM"), HasSubstr("cannot inject into call open"));
   EXPECT_THAT(complaint("memfd_create"), HasSubstr("does not say what the call returns"));
   EXPECT_THAT(complaint("memfd_create:"), HasSubstr("does not say what the call returns"));
-  EXPECT_THAT(complaint("memfd_create:error=EPREM"), HasSubstr("no errno is called EPREM"));
-  EXPECT_THAT(complaint("memfd_create:error=1"), HasSubstr("no errno is called 1"));
+  EXPECT_THAT(complaint("memfd_create:error=EPREM"), HasSubstr("unknown errno EPREM"));
+  EXPECT_THAT(complaint("memfd_create:error=1"), HasSubstr("unknown errno 1"));
   EXPECT_THAT(complaint("memfd_create:error=EPERM:value=3"), HasSubstr("one thing"));
   EXPECT_THAT(complaint("memfd_create:error=EPERM:error=EIO"), HasSubstr("one thing"));
   EXPECT_THAT(complaint("memfd_create:error=EPERM:when=0"), HasSubstr("when=0 is not a count"));
   EXPECT_THAT(complaint("memfd_create:error=EPERM:when=+"), HasSubstr("not a count"));
   EXPECT_THAT(complaint("memfd_create:error=EPERM:when=-1"), HasSubstr("not a count"));
-  EXPECT_THAT(complaint("memfd_create:error=EPERM:when=1:when=2"), HasSubstr("two times"));
+  EXPECT_THAT(complaint("memfd_create:error=EPERM:when=1:when=2"),
+              HasSubstr("when= is given twice"));
   EXPECT_THAT(complaint("memfd_create:error=EPERM:"), HasSubstr("ends with a :"));
   EXPECT_THAT(complaint("memfd_create:error=EPERM:nth=1"), HasSubstr("nth is not one of"));
   EXPECT_THAT(complaint("memfd_create(:error=EPERM"), HasSubstr("no )"));

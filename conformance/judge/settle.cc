@@ -344,7 +344,7 @@ std::uint32_t times_of(const Timeline& t, std::uint32_t repeat) {
 std::optional<Finding> decided_by_run(const Requirement& r, Mode mode) {
   if (!r.has_mode(mode)) {
     return not_applicable(NaReason::kMode,
-                          fmt::format("not judged by {}: needs {}", to_string(mode),
+                          fmt::format("{} does not judge this; {} does", to_string(mode),
                                       r.modes.empty() ? "nothing" : to_string(r.modes.front())));
   }
   if (!is_recorded(r, mode)) {

@@ -132,7 +132,7 @@ std::string moments_note(const Timeline& t) {
     }
   }
   if (missed == 0) return {};
-  return fmt::format("{} of {} moments between two reads of the reader were hit, {} missed", came,
+  return fmt::format("the reader was held at {} of {} planned moments; {} were not reached", came,
                      came + missed, missed);
 }
 

@@ -105,7 +105,7 @@ void RecordingLoop::postpone(Clock::duration time) {
   registers_.postpone(time);
 }
 
-// Or nearly: in the middle of a change, avoid additional looks.
+// Postpones all deadlines and the next tick, because a look in the middle of a change costs time.
 void RecordingLoop::stood_still_for(Clock::duration time) {
   postpone(time);
   sampler_.postpone_tick(time);

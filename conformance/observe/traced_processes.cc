@@ -22,7 +22,7 @@ ImageRecorder* TracedProcesses::image(pid_t pid) const {
 ImageRecorder* TracedProcesses::lender(pid_t pid) const {
   const auto it = alive_.find(pid);
   if (it == alive_.end() || !it->second.memory_of) return nullptr;
-  // By an exec of its own, the lender got other memory.
+  // If the lender has called exec, it has other memory.
   ImageRecorder* const i = image(it->second.memory_of->pid);
   return i != nullptr && i->image().key == *it->second.memory_of ? i : nullptr;
 }

@@ -964,8 +964,8 @@ TEST_F(PickedSlots, AreFoundInARunningThread) {
       std::ranges::all_of(step_traces, [](const SlotStepTrace& w) { return w.steps <= 10'000; }));
 }
 
-// Threads that never use the variable, and threads that use it all the time, until so many step
-// traces have begun.
+// Threads that never use the variable, and threads that use it all the time, until this number of
+// step traces has begun.
 class SlotThreads {
  public:
   SlotThreads(int idle, int busy, int step_traces)

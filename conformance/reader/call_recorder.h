@@ -29,13 +29,14 @@ struct ArmedHold {
 
 class ReaderCallRecorder : public CallObserver {
  public:
-  // Of the question that begins now.
+  // What is watched for the question that begins now.
   struct Watch {
     pid_t process = 0;
     pid_t thread = 0;                      // not 0: its state is recorded with each copy
     std::optional<std::uint64_t> counter;  // address of a number that this thread increases
     std::vector<ArmedHold> holds;
-    // Of the target, which a look reads: the header twice, or the slot once. Size 0: not known.
+    // The memory of the target that a look reads: the header twice, or the slot once. Size 0: not
+    // known.
     MemoryRange looked_at;
   };
   void begin(Watch watch);

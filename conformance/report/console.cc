@@ -346,7 +346,7 @@ void Page::finding_block(const RunResult& run, const RequirementResult& result,
     if (finding->hexdumps.size() > dumps) {
       verbatim("", fmt::format("… and {} more dumps", finding->hexdumps.size() - dumps));
     }
-    if (!finding->remedy.empty()) field("mend", inert(finding->remedy));
+    if (!finding->remedy.empty()) field("fix", inert(finding->remedy));
   }
   if (!requirement.why.empty()) field("why", requirement.why);
   if (result.expected == Expected::kUnexpected) {
@@ -432,7 +432,7 @@ void Page::expectations(const RunResult& run) {
     const std::string where =
         problem.line > 0 ? fmt::format("line {}: ", problem.line) : std::string();
     field(problem.exit_code == 0 ? "warn" : "error", where + inert(problem.text, 300));
-    if (!problem.mend.empty()) verbatim("mend", inert(problem.mend, 500));
+    if (!problem.mend.empty()) verbatim("fix", inert(problem.mend, 500));
   }
   if (run.expectation_problems.size() > most) {
     verbatim("", fmt::format("… and {} more problems", run.expectation_problems.size() - most));

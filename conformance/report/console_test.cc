@@ -159,7 +159,7 @@ TEST(Console, ShowsExpectedFailuresInALineAndTheMendingCommand) {
   EXPECT_THAT(text,
               HasSubstr("\nthe expectations file\n"
                         "  error  line 3: pctx.header.signature is listed as fail and passed\n"
-                        "  mend   ctxconf expect prune expect.txt\n"
+                        "  fix    ctxconf expect prune expect.txt\n"
                         "  warn   line 4: tctx.a is unobservable now\n"));
   EXPECT_THAT(text, HasSubstr(", 1 of them expected by the expectations file\n"));
 }

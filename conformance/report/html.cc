@@ -587,8 +587,7 @@ class HtmlPage {
     entry(na ? "reason" : "saw", saw, is_problem(finding.outcome) ? "saw" : "");
     if (!finding.at.empty()) entry("at", code(quote(finding.at, 500)));
     if (!finding.remedy.empty()) {
-      entry(finding.outcome == Outcome::kUnobservable ? "to see it" : "mend",
-            quote(finding.remedy));
+      entry(finding.outcome == Outcome::kUnobservable ? "to see it" : "fix", quote(finding.remedy));
     }
     out_ += "</dl>\n";
     if (finding.evidence.empty() && finding.hexdumps.empty() && !finding.operation) return;

@@ -169,7 +169,7 @@ class Writer {
       if (nth == kMostExpectationProblems) break;
       const std::string name = problem.line > 0 ? fmt::format("line {}", problem.line)
                                                 : fmt::format("problem {}", nth + 1);
-      const std::string text = fmt::format("{}\nmend: {}", problem.text, problem.mend);
+      const std::string text = fmt::format("{}\nfix: {}", problem.text, problem.mend);
       suite_.add("ctxconf.expectations", name,
                  problem.exit_code == 0 ? Suite::Kind::kPassed : Suite::Kind::kFailure,
                  "expectations", problem.text, text);

@@ -93,7 +93,7 @@ TEST(Junit, SkipsExpectedFailuresAndFailsForAStaleFile) {
   EXPECT_THAT(xml, HasSubstr("<testcase classname=\"ctxconf.expectations\" name=\"line 3\""));
   EXPECT_THAT(xml, HasSubstr("<failure type=\"expectations\" message=\"pctx.header.signature is "
                              "listed as fail and passed\">"));
-  EXPECT_THAT(xml, HasSubstr("mend: ctxconf expect prune expect.txt"));
+  EXPECT_THAT(xml, HasSubstr("fix: ctxconf expect prune expect.txt"));
   EXPECT_THAT(xml, AllOf(HasSubstr("failures=\"2\" errors=\"0\""), HasSubstr("skipped=\"4\"")));
 }
 

@@ -243,7 +243,7 @@ Finding memfd_first(const ImageEvidence& e, const Publications& all) {
   return judged ? passed() : nothing_judged(e, "no call shows where a context's memory comes from");
 }
 
-// By calls that were not recorded, so others may be missing as well.
+// The publication was made by calls that were not recorded, so others may be missing too.
 bool is_made_elsewhere(const Publication& p) { return p.map == nullptr && p.dontfork == nullptr; }
 
 bool is_otel_name(const SystemCall& c) { return is_naming(c) && c.text == abi::kMemfdName; }
@@ -455,7 +455,7 @@ bool may_be_deferred(const Publication& p, std::optional<std::int32_t> only_writ
                      });
 }
 
-// Or one that is being changed again.
+// Whether the publication may have been replaced, or be in the middle of another change.
 bool may_be_overtaken(const Publication& p, std::optional<std::int32_t> only_writer,
                       const Sight& sight) {
   return std::ranges::any_of(p.namings, [&](const Naming& n) {

@@ -252,7 +252,7 @@ std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOpe
     if (there != nullptr && is_same(*there, g)) continue;
     const bool misplaced = there == nullptr && now.find(g.key) != nullptr;
     Finding f =
-        wrong(fmt::format("child {} shows {}{}, where {} was given", child.pid,
+        wrong(fmt::format("child {} shows {}{}, but was given {}", child.pid,
                           shown(now.find(g.key)), misplaced ? " in field 2" : "", shown(&g)),
               "not the attributes of the child");
     f.evidence.push_back(maps_line(*active.front()));

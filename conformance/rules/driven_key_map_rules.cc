@@ -354,9 +354,10 @@ Finding stable_across_republish(const ImageEvidence& e) {
     for (std::size_t k = 0; k < common; ++k) {
       if ((*names)[k] == (*old)[k]) continue;
       Finding f = failed(
-          fmt::format("index {} was {} before the context was published anew and is {} after "
-                      "it, and a record from before was attached all the while",
-                      k, conformance::quoted((*old)[k]), conformance::quoted((*names)[k])),
+          fmt::format(
+              "index {} was {}; after the context was published again it is {}. A record from "
+              "before was still attached",
+              k, conformance::quoted((*old)[k]), conformance::quoted((*names)[k])),
           "index with another name");
       f.evidence = {"after " + request_line(d)};
       add_names(f, "before", *old, k);

@@ -175,23 +175,23 @@ std::optional<Finding> lost_with_names(const DrivenOperation& d, const ExpectedR
   const ExpectedResource there = without_changed(given, given, was, now);
   const Attribute* lost = first_missing(there, now);
   if (lost == nullptr) return std::nullopt;
-  Finding f = failed(
-      fmt::format("after {} {}, where {} was given", d.op, shown(now.find(lost->key)), shown(lost)),
-      "what was given is lost with new names");
+  Finding f = failed(fmt::format("after {} the context shows {}, but {} was given", d.op,
+                                 shown(now.find(lost->key)), shown(lost)),
+                     "what was given is lost with new names");
   f.evidence = {request_line(d), "before: " + shown(was.find(lost->key)), maps_line(*now.context)};
   return f;
 }
 
 constexpr const char* kNotVisible = "an accepted change is not visible";
 
-// What is published in the place of `lost`: `"service.name" = "shop" (string)`.
+// What is published in the place of `lost`, as the end of a sentence.
 std::string shown_instead(const Attribute& lost, const Published& now) {
   const Attribute* instead = now.find(lost.key);
   if (instead == nullptr) return fmt::format("{} is not there", conformance::quoted(lost.key));
   if (now.find_in_resource(lost.key) == nullptr && is_same(*instead, lost)) {
     return shown(instead) + " is in field 2, and not in the Resource";
   }
-  return fmt::format("{}, where {} was given", shown(instead), shown(&lost));
+  return fmt::format("the context shows {}, but {} was given", shown(instead), shown(&lost));
 }
 
 // After a withdrawal that was accepted there is a context that can be read.
@@ -250,11 +250,11 @@ std::optional<Finding> not_churned(const DrivenOperation& d, const Published& wa
   const auto end = fmt::format("-{:010}", iterations->get<std::uint64_t>());
   if (name->value.ends_with(end)) return std::nullopt;
   const bool unchanged = was.context->payload_block->hash == now.context->payload_block->hash;
-  Finding f =
-      failed(unchanged ? "after many updates the context has the payload that it had before"
-                       : fmt::format("after many updates {} shows, which does not end in {}",
-                                     shown(name), conformance::quoted(end)),
-             kNotVisible);
+  Finding f = failed(
+      unchanged ? "after many updates the context has the payload that it had before"
+                : fmt::format("after many updates the context shows {}; the value should end in {}",
+                              shown(name), conformance::quoted(end)),
+      kNotVisible);
   f.evidence = {request_line(d), "before: " + maps_line(*was.context), maps_line(*now.context)};
   return f;
 }
@@ -561,12 +561,12 @@ Finding available_while_idle(const ImageEvidence& e) {
     } else if (const Attribute* lost = first_missing(expected, now)) {
       // It may have been missing all along.
       if (first_missing(expected, was) != nullptr) continue;
-      saw =
-          fmt::format("{} {} is there, where {} was", at, shown(now.find(lost->key)), shown(lost));
+      saw = fmt::format("{} the context shows {}; before, it showed {}", at,
+                        shown(now.find(lost->key)), shown(lost));
     } else {
       continue;
     }
-    Finding f = failed(std::move(saw), "the context went while the process was idle");
+    Finding f = failed(std::move(saw), "the context disappeared while the process was idle");
     f.evidence = {"before: " + maps_line(*was.context),
                   "last request: " + request_line(operations[i - 1])};
     f.hexdumps = {header_dump(*was.context, {})};

@@ -225,8 +225,9 @@ Finding length_not_wrapped(const ImageEvidence& e) {
   }
   if (seen.empty()) return no_record_of_a_context();
   if (std::ranges::none_of(too_long, [&](const auto& key) { return shown.contains(key); })) {
-    return unobservable("the attribute with long values never shows, whatever its value is",
-                        "an adapter that publishes the attributes that it is given");
+    return unobservable(
+        "the attribute with long values is never visible, not even with a short value",
+        "an adapter that publishes the attributes that it is given");
   }
   return passed(fmt::format("values of up to {} bytes", *seen.rbegin()));
 }
@@ -259,14 +260,13 @@ Finding non_strings_as_text(const ImageEvidence& e) {
       const std::string quoted = conformance::quoted(text, kShownValueBytes);
       const std::string key = conformance::quoted(a.key);
       Finding f =
-          is_text
-              ? against(sample,
-                        fmt::format("{} is {}, where {} was given", key, quoted, a.value.dump()),
-                        "another value as text", {mark_of(*entry, "another value")})
-              : against(sample,
-                        fmt::format("the value of {}, which is not a string, is not text: {}", key,
-                                    quoted),
-                        "value in binary", {mark_of(*entry, "no text")});
+          is_text ? against(sample,
+                            fmt::format("{} is {}, but {} was given", key, quoted, a.value.dump()),
+                            "another value as text", {mark_of(*entry, "another value")})
+                  : against(sample,
+                            fmt::format("the value of {}, which is not a string, is not text: {}",
+                                        key, quoted),
+                            "value in binary", {mark_of(*entry, "no text")});
       add_named_entries(f, *sample.slot.record);
       return f;
     }

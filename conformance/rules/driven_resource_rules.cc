@@ -71,8 +71,8 @@ Finding default_resource(const ImageEvidence& e) {
     if (there != nullptr && of_second != nullptr && is_same(*there, *of_second)) {
       return wrong("the Resource of another provider is published: " + shown(there));
     }
-    return wrong(fmt::format("with another provider {} is published, where {} was", shown(there),
-                             shown(lost)));
+    return wrong(fmt::format("after another provider was set up, {} is published instead of {}",
+                             shown(there), shown(lost)));
   }
   if (judged) return passed();
   if (nothing_taken) return nothing_was_taken();
@@ -88,8 +88,8 @@ std::optional<Finding> misplaced(const Attribute& g, const ExpectedResource& exp
   const Attribute* in_attributes = find_key(now.payload->attributes, g.key);
   if (in_resource != nullptr) {
     Finding f = failed(
-        fmt::format("{}, which is not of the Resource, is published in {}", shown(in_resource),
-                    in_attributes == nullptr ? "its attributes" : "both lists"),
+        fmt::format("{} does not belong to the Resource, but is published in {}",
+                    shown(in_resource), in_attributes == nullptr ? "its attributes" : "both lists"),
         "extra pair in the Resource");
     f.hexdumps = {payload_dump(*now.context, in_resource->offset, 1, "in the Resource")};
     return f;
@@ -200,7 +200,7 @@ Finding resource_as_given(const ImageEvidence& e) {
       }
       std::string saw = conformance::quoted(g.key);
       if (there != nullptr) {
-        saw += fmt::format(": {} bytes ({}), where {} ({}) were given", there->value.size(),
+        saw += fmt::format(": {} bytes ({}), but {} ({}) were given", there->value.size(),
                            to_string(there->kind), g.value.size(), to_string(g.kind));
       } else {
         saw += beside == nullptr ? ": no such attribute" : ": in field 2, and not in the Resource";

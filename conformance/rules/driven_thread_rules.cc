@@ -144,14 +144,14 @@ Finding attach_visible(const ImageEvidence& e) {
     if (sample.shows_record() || may_be_hidden) continue;
     const bool by_attach = c->attached_by == sample.operation;
     const bool by_move = !by_attach && sample.driven->op == "thread.move" && !has_shown;
-    Finding f = against(
-        sample,
-        fmt::format("{} thread {} shows {}",
-                    by_attach ? "after an attach"
-                    : by_move ? "a context has moved, and"
-                              : "a context is still attached, and",
-                    sample.thread.tid, seen_on(sample)),
-        has_shown ? "an attached context shows no longer" : "an attached context does not show");
+    Finding f = against(sample,
+                        fmt::format("{} thread {} shows {}",
+                                    by_attach ? "after an attach"
+                                    : by_move ? "a context has moved, and"
+                                              : "a context is still attached, and",
+                                    sample.thread.tid, seen_on(sample)),
+                        has_shown ? "an attached context is no longer visible"
+                                  : "an attached context does not show");
     if (!by_attach) {
       f.evidence.push_back("attached by " + request_line(e.session->operations[c->attached_by]));
     }
@@ -257,9 +257,8 @@ Finding fixed_record_pointer(const ImageEvidence& e) {
       return not_applicable(NaReason::kCapability,
                             "this writer shows a context by the pointer, not by the valid byte");
     }
-    return unobservable(
-        "no slot was seen that leads to a record which was valid before and is not now",
-        "an adapter that declares thread.detach and hides by the valid byte");
+    return unobservable("no slot was seen that points to a record which has become invalid",
+                        "an adapter that declares thread.detach and hides by the valid byte");
   }
   std::size_t most = 0;
   for (const auto& [tid, s] : slots) {
@@ -427,7 +426,7 @@ Finding detach_hidden(const ImageEvidence& e) {
     f.evidence = record_lines(*other->slot.record);
     return f;
   }
-  return passed(fmt::format("{} threads without a context, none shows one", judged));
+  return passed(fmt::format("{} threads have no context, and none shows one", judged));
 }
 
 // ---- one thread and another
@@ -548,7 +547,7 @@ Finding fresh_thread_null(const ImageEvidence& e) {
     return unobservable("every started thread had something attached to it",
                         "an adapter that declares thread");
   }
-  return passed(fmt::format("{} threads without a context, none shows one", judged.size()));
+  return passed(fmt::format("{} threads have no context, and none shows one", judged.size()));
 }
 
 Finding per_thread(const ImageEvidence& e) {

@@ -403,7 +403,7 @@ TEST(AttachVisible, AContextGoesOnShowing) {
     World updated = w;
     updated.operate({{"op", "process.update"}}, {{kMain, slot}});
     EXPECT_EQ(updated.judge("tctx.attach.visible").signature,
-              "an attached context shows no longer");
+              "an attached context is no longer visible");
     World beside = w;
     beside.operate(expected("t", "B", kTrace2, kSpan2), {{kMain, slot}, {13, other}}, own);
     EXPECT_EQ(beside.outcome("tctx.attach.visible"), Outcome::kFail);

@@ -339,7 +339,7 @@ Finding fallback(const ImageEvidence& e, std::span<const int> errors, std::strin
   }
   if (!host_names_anonymous_memory(e) || refuses_names(e)) {
     // A writer may have found out that nobody would find it.
-    return unobservable("anonymous memory could not be named, and none was",
+    return unobservable("anonymous memory could not be named, and none was published",
                         fmt::format("a kernel with CONFIG_ANON_VMA_NAME; where writers just try, "
                                     "ctxconf wrap {} --inject 'prctl(PR_SET_VMA):value=0' -- CMD",
                                     option));
@@ -458,8 +458,8 @@ Finding name_failure_ignored(const ImageEvidence& e) {
     if (at_once == refused.end()) continue;
     if (!is_all_kept(*e.image)) {
       return unobservable(
-          "the context was withdrawn after its naming call was refused; not all that the program "
-          "did in between was kept: there was too much",
+          "the context was withdrawn after its naming call was refused; too many events lay "
+          "between, and some were not kept",
           "a program that changes its context less often while it is observed");
     }
     Finding f = failed("the context was withdrawn as soon as its naming call was refused",
@@ -526,8 +526,7 @@ Finding survives_total_denial(const ImageEvidence& e) {
   if (lived_on(e)) return passed("it answered every request then and later");
   if (!is_concluded(e)) return not_concluded(e);
   if (is_last_image(e) && e.process->exit_code.value_or(0) != 0) {
-    return unobservable(fmt::format("it exited {}, and how it ends when nothing is denied is not "
-                                    "known",
+    return unobservable(fmt::format("it exited {}; how it ends without denied calls is unknown",
                                     *e.process->exit_code),
                         e.session != nullptr ? "an adapter that lives on and answers ok:false"
                                              : "compare with the same command without --inject");
@@ -837,7 +836,7 @@ Finding timestamp_clock(const ImageEvidence& e) {
     }
   }
   if (judged) return passed();
-  return unobservable("no reading of a clock gave a timestamp that was stored",
+  return unobservable("no stored timestamp equals a clock reading",
                       "a program that stores what clock_gettime gives");
 }
 

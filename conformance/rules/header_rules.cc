@@ -399,8 +399,9 @@ Finding timestamp_nonzero_at_rest(const ImageEvidence& e) {
     return f;
   }
   if (zero_at_end) {
-    return unobservable("the timestamp was zero at the end: withdrawn, or left so",
-                        "run mode, where the harness knows that no withdrawal was asked for");
+    return unobservable(
+        "the timestamp was zero at the end: the context was withdrawn, or an update did not finish",
+        "run mode, where the harness knows that no withdrawal was asked for");
   }
   if (active) return passed();
   return no_active_header(e);

@@ -103,7 +103,8 @@ Finding named_otherwise(const Context& c) {
 
 Finding nameless() {
   return unobservable(
-      "a valid header is in memory without a name: left over, or published in vain",
+      "a valid header is in unnamed memory, which no reader finds: a leftover, or a publication "
+      "whose naming failed",
       "level syscalls, which sees whether the calls succeeded (pctx.publish.no-name-at-all)");
 }
 

@@ -60,7 +60,8 @@ bool is_beyond_limit(const Operation& operation, const ReaderTraits& traits) {
 
 std::string not_started(std::int64_t pid) {
   return fmt::format(
-      "process {}, which reads, was there before its adapter: its system calls are not seen", pid);
+      "process {}, which reads, existed before the adapter started: its system calls are not seen",
+      pid);
 }
 constexpr const char* kStartIt = "an adapter that starts the process that reads";
 

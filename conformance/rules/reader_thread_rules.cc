@@ -186,8 +186,8 @@ std::uint64_t byte_at(const ShownMemory& record, std::uint64_t at) {
   return std::to_integer<std::uint64_t>(record.bytes[at]);
 }
 
-// The first call that reads attributes without need, be it the last of several pieces. One read of
-// more than the fixed part, before the reader knows what that says, is no such call.
+// The first call that reads attributes without need; it may be the last of several pieces. A read
+// of more than the fixed part does not count before the reader knows the size.
 const ReaderCall* needless(const ReaderQuestion& q, const ShownMemory& record) {
   const bool valid = byte_at(record, kValidAt) == 1;
   const std::uint64_t size = byte_at(record, kSizeAt) | byte_at(record, kSizeAt + 1) << 8U;

@@ -179,13 +179,13 @@ bool same_ids(const SeenSlot& a, const SeenSlot& b) {
          a.head.trace_flags == b.head.trace_flags;
 }
 
-// What may become of a visible record: nothing, or entries come or go at its end.
+// What may change in a visible record: nothing, or entries come or go at its end.
 bool keeps_to_tail(const SeenSlot& before, const SeenSlot& after) {
   return same_ids(before, after) &&
          (is_prefix(before.entries, after.entries) || is_prefix(after.entries, before.entries));
 }
 
-// Its flags changed, and nothing else that does not become of a visible record.
+// Whether only its flags changed, apart from what may change in a visible record.
 bool changes_flags_alone(const SeenSlot& before, const SeenSlot& after) {
   SeenSlot same = before;
   same.head.trace_flags = after.head.trace_flags;
@@ -316,7 +316,7 @@ Finding not_stepped(const ImageEvidence& e, const std::string& wanted,
   if (std::ranges::any_of(image.slot_step_traces, &SlotStepTrace::whole)) why = wanted;
   if (!image.slot_steps_unseen.empty()) {
     why += ": " + image.slot_steps_unseen;
-    if (!is_undriven(e)) remedy = "a program, and a host, without that";
+    if (!is_undriven(e)) remedy = "a program and a host without this limit";
   }
   const auto cut = std::ranges::find_if_not(image.slot_step_traces, &SlotStepTrace::whole);
   if (cut != image.slot_step_traces.end())
@@ -580,11 +580,12 @@ std::optional<Finding> changed_by_another(const ImageEvidence& e, const TraceVie
       const SeenSlot& now = w.views[i];
       if (!now.view->by_another || !before.visible() || !now.visible()) continue;
       if (keeps_to_tail(before, now)) continue;
-      return against(e, w, i,
-                     fmt::format("{} changed {}, while the record was visible, by no store of its "
-                                 "thread: another one made it",
-                                 what_differs(before, now), after_steps(now)),
-                     "another thread changed a visible record");
+      return against(
+          e, w, i,
+          fmt::format("{} changed {}, while the record was visible, and its own thread did "
+                      "not store it: another thread did",
+                      what_differs(before, now), after_steps(now)),
+          "another thread changed a visible record");
     }
   }
   return std::nullopt;
@@ -645,7 +646,7 @@ Finding unchanged_until_hidden(const ImageEvidence& e, bool by_valid_byte) {
   if (by_valid_byte) {
     return kept(e, fmt::format("{}: the valid byte was cleared first", operations_text(e, judged)));
   }
-  return kept(e, fmt::format("{}: the record did not change while it was visible, but at its end",
+  return kept(e, fmt::format("{}: while the record was visible, only entries at its end changed",
                              operations_text(e, judged)));
 }
 
@@ -826,7 +827,7 @@ std::string caught_up(const TraceViews& w, const KeyMaps& maps, std::size_t from
                          *length);
     }
   }
-  return "a later one had it, after the operation or at a moment that is not known";
+  return "a later key map has the name; it is not known when it was published";
 }
 
 // Those that a reader of the record looks up. What is not a list of entries has none.
@@ -846,7 +847,7 @@ Finding before_use(const ImageEvidence& e) {
     if (w.operation != nullptr && w.index > 0) {
       known = key_map_at(e, e.session->operations[w.index - 1]);
     }
-    // In use before: when that began was not seen.
+    // These indexes were in use before the trace; when their use began was not seen.
     std::set<std::size_t> used;
     const std::set<std::size_t> old = indexes_of(w.views.front());
     for (std::size_t i = 1; i < w.views.size(); ++i) {

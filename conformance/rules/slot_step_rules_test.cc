@@ -386,7 +386,7 @@ TEST(SlotSteps, WithoutAStepTraceNothingIsKnown) {
   w.image().slot_steps_unseen = "the program has an action of its own for SIGTRAP";
   for (const char* requirement : kRequirements)
     EXPECT_THAT(w.judged(requirement).saw, HasSubstr("SIGTRAP"));
-  EXPECT_THAT(w.judged(kSound).remedy, HasSubstr("without that"));
+  EXPECT_THAT(w.judged(kSound).remedy, HasSubstr("without this limit"));
 }
 
 TEST(SlotSteps, AStepTraceThatEndedEarlyFailsAndDoesNotPass) {
@@ -938,7 +938,7 @@ TEST(BeforeUse, TheRecordAndThenTheMap) {
   late.begin(attach()).point(kA).publishes(200, 2);
   late.end();
   expect_only(late, kBeforeUse, "index used before its name is published");
-  EXPECT_THAT(late.judged(kBeforeUse).saw, HasSubstr("a later one had it"));
+  EXPECT_THAT(late.judged(kBeforeUse).saw, HasSubstr("a later key map has the name"));
   // The record was shown before there was a key map.
   Stepped none;
   none.publishes(100, 0, false);

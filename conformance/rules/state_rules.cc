@@ -113,12 +113,13 @@ std::optional<Finding> rests_on_dropped(const Image& image, const RequirementRul
   // What was seen after one operation cannot be judged without the others.
   if (image.snapshots_dropped + image.threads_dropped > 0 &&
       rule.rests_on == RestsOn::kOperations) {
-    return unobservable("not all that was seen after operations was kept: there was too much",
+    return unobservable("too much evidence: some of what was seen after operations was not kept",
                         image.snapshots_dropped > 0 ? kLessOften : kFewerRecords);
   }
   if (std::ranges::find(image.requirements_dropped, rule.id) != image.requirements_dropped.end()) {
-    return unobservable("some of what seemed to break it was not kept: there was too much",
-                        kLessOften);
+    return unobservable(
+        "too much evidence: some states that seemed to break this requirement were not kept",
+        kLessOften);
   }
   return std::nullopt;
 }

@@ -540,7 +540,7 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
                         "a program that updates its context from its only thread");
   }
   if (tally.uncopied > 0) {
-    return unobservable("it is not known where the message stood when the timestamp became zero",
+    return unobservable("it is not known where the new message was when the timestamp became zero",
                         "a program with at most 32 MiB of writable memory, none of it shared, in "
                         "one of the first 16 updates");
   }
@@ -597,7 +597,7 @@ Finding judge_stores(const ImageEvidence& e, StoreRule rule, About about) {
   std::string saw = fmt::format("{} {}{} judged", tally.judged, what, tally.judged == 1 ? "" : "s");
   const auto more = tally.unordered + tally.late + tally.unread + tally.contended + tally.uncopied +
                     tally.reopened + tally.by_kernel;
-  if (more > 0) saw += fmt::format(", {} not: too little is known", more);
+  if (more > 0) saw += fmt::format(", {} not judged: too little evidence", more);
   if (e.image->stores_dropped > 0) saw += "; " + not_kept(*e.image);
   return passed(std::move(saw));
 }

@@ -47,7 +47,7 @@ Finding unseen(std::string why, std::string remedy) {
 }
 Finding elsewhere(std::string_view requirement) {
   return unseen(fmt::format("{} reports this mistake", requirement),
-                fmt::format("mend {}", requirement));
+                fmt::format("fix {}", requirement));
 }
 
 std::string line(const ModuleFacts& m, const std::string& text) { return m.path + ": " + text; }
@@ -176,7 +176,7 @@ Hidden effect_of_hidden(const ImageEvidence& e, const ModuleFacts& m, const ElfS
 Finding without_definer(const ImageEvidence& e) {
   if (find(e, has_dynamic_definition) != nullptr) {
     return unseen("no usable definition in .dynsym",
-                  "mend tctx.tls.symbol-type or tctx.tls.symbol-defined");
+                  "fix tctx.tls.symbol-type or tctx.tls.symbol-defined");
   }
   const ModuleFacts* hidden = find(e, has_hidden_definition);
   if (hidden != nullptr) {
@@ -187,7 +187,7 @@ Finding without_definer(const ImageEvidence& e) {
   const bool named = std::ranges::any_of(
       e.image->modules, [](const ModuleFacts& m) { return !m.dynamic_symbols.empty(); });
   if (named && defined_in_another_file(e)) {
-    return not_applicable(NaReason::kCapability, "the variable is that of another file");
+    return not_applicable(NaReason::kCapability, "another file defines the variable");
   }
   if (named) return unseen("no module seen here defines the variable", "the module that does");
   return absent(e);
@@ -303,7 +303,7 @@ Finding symbol_type(const ImageEvidence& e) {
         f = broken(fmt::format("the symbol of {} is not inside the PT_TLS segment, which has {} "
                                "bytes",
                                m.path, m.tls->memory_size),
-                   "outside PT_TLS", "link again; no tool may have changed the file since");
+                   "outside PT_TLS", "link again, and let no tool change the file afterwards");
       } else {
         continue;
       }

@@ -42,7 +42,7 @@ class Threads {
 
  private:
   void churn_on(const std::string& thread, unsigned number, unsigned iterations);
-  // Returns so many digits, which differ each time.
+  // Returns `digits` digits, different each time.
   std::string numbered(std::size_t digits) const;
   Stack& stack_of(const json& request) { return stacks_[request.value("thread", "main")]; }
   char* record_of(const Stack& stack) const;

@@ -29,7 +29,7 @@ struct Buffer {
 };
 
 Buffer copy_to(char* where, const Bytes& bytes);
-// `room`: the buffer has at least so many bytes.
+// `room`: the smallest size of the buffer.
 Buffer on_heap(const Bytes& bytes, std::size_t room = 1);
 
 // The compiler must not leave out the stores because the memory is freed.
