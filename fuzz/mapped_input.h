@@ -47,7 +47,7 @@ inline std::optional<MappedInput> mapped_input(const std::uint8_t* data, std::si
   return out;
 }
 
-// Not the reader's own arithmetic.
+// Does not use the reader's own arithmetic.
 inline std::uint64_t page_start(std::uint64_t address) {
   return address & ~(static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) - 1);
 }

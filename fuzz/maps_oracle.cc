@@ -169,7 +169,7 @@ void check_pieces(const std::string& text, const Lines& lines) {
     for (std::size_t cut = 1; cut < text.size(); ++cut) check({cut, SIZE_MAX});
     return;
   }
-  // Before a newline, after one, anywhere, and in many pieces.
+  // Cuts the text before a newline, after one, anywhere, and in many pieces.
   const std::size_t newline = text.find('\n', below(text.size()));
   if (newline != std::string::npos && newline > 0 && !is_long) {
     check({newline, SIZE_MAX});

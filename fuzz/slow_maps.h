@@ -24,7 +24,7 @@ struct SlowMapping {
 // Nothing if the line is invalid.
 std::optional<SlowMapping> slow_mapping(std::string_view line);
 
-// Without their newlines; an empty line counts, nothing after the last newline does not.
+// The lines have no newlines; an empty line counts, nothing after the last newline does not.
 std::vector<std::string_view> slow_lines(std::string_view text);
 
 // A path before the kernel escaped its newlines as \012.

@@ -28,7 +28,7 @@ std::vector<Annotation> annotate_header(abi::HeaderLayout layout, std::string_vi
                                         const std::vector<Mask>& masks);
 std::vector<Annotation> annotate_record(std::string_view record, const std::vector<Mask>& masks,
                                         std::string_view layout = "T3");
-// As a ProcessContext, as far as it is one.
+// Reads the payload as a ProcessContext, as far as it is one.
 std::vector<Annotation> annotate_payload(std::string_view payload);
 
 // Shortens fields of more than `kMostFieldLines` lines, and says so.

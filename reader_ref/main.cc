@@ -49,7 +49,8 @@ enum ExitCode {
 };
 
 constexpr milliseconds kShortestInterval{10};
-// For a read that is in progress when a signal comes, or when the time of --for is over.
+// How long a read that is in progress may go on when a signal comes, or when the time of --for is
+// over.
 constexpr milliseconds kGrace{500};
 constexpr milliseconds kLastLook{30'000};
 

@@ -70,7 +70,7 @@ struct Reading {
   std::vector<int> slept;  // ms
 };
 
-// With as many samples as the default patience allows.
+// Reads with as many samples as the default patience allows.
 Reading read(const sys::MemoryReader& memory, const std::function<void(int)>& between = {}) {
   Reading r;
   const auto list = [] { return Result<std::vector<MapEntry>>({mapping()}); };

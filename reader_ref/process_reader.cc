@@ -295,7 +295,7 @@ SamplePass ProcessReader::pass_of(const Reading& reading) const {
           .limits = {options_.stop_deadline, Clock::now() + options_.stop_budget}};
 }
 
-// Without those that have ended.
+// Leaves out those that have ended.
 void ProcessReader::add_threads(Reading& reading, Samples samples) {
   ProcessReport& report = reading.report;
   const std::vector<pid_t>& tids = reading.tids;

@@ -84,7 +84,7 @@ class ProcessReader {
   // If the id belongs to another process than at the last call, that one is read, and nothing of
   // the former is used: start_ticks differs.
   sys::Result<ProcessReport> read() { return read({.threads = options_.threads, .only = {}}); }
-  // Without the threads, or with one thread: it is left out if there is no such thread.
+  // These read no thread, or only one, which is left out if there is no such thread.
   sys::Result<ProcessReport> read_context() { return read({.threads = false, .only = {}}); }
   sys::Result<ProcessReport> read_thread(pid_t tid) { return read({.threads = true, .only = tid}); }
 

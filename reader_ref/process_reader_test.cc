@@ -44,7 +44,7 @@ TEST(ProcessReader, NamesTheThreadsThatAnotherProcessTraces) {
   ReaderTools tools;
   ProcessReader reader(target.pid(), {}, tools);
   sys::Result<ProcessReport> report;
-  // Until the debugger has seized it.
+  // Reads until the debugger has seized it.
   do {
     report = reader.read();
     ASSERT_TRUE(report) << sys::to_string(report.error());

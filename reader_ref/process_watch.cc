@@ -38,7 +38,7 @@ struct ProcessWatch::State {
   bool stops = false;
   bool ended = false;
 
-  // Of the thread alone.
+  // Only the thread uses these.
   Json process;  // null: not known
   std::map<pid_t, Json> threads;
 };

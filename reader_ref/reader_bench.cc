@@ -73,7 +73,7 @@ void fill(Record& record, std::size_t entries) {
 // All threads publish it.
 Record record;
 
-// With field 2 saying that there are thread contexts, with 20 names.
+// Field 2 says that there are thread contexts, with 20 names.
 void publish_context() {
   opentelemetry::proto::processcontext::v1development::ProcessContext message;
   auto* schema = message.add_attributes();

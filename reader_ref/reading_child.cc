@@ -37,7 +37,7 @@ bool send_all(int socket, const void* data, std::size_t size) {
   return true;
 }
 
-// Until the other side closes the socket.
+// Serves until the other side closes the socket.
 void serve(int socket, const ReadingChild::Work& work) {
   pid_t pid = 0;
   while (recv(socket, &pid, sizeof pid, MSG_WAITALL) == sizeof pid) {

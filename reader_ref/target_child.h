@@ -13,7 +13,7 @@
 
 namespace ctxconf::reader {
 
-// With one good thread besides the leader.
+// A program with one good thread in addition to the leader.
 class Target {
  public:
   Target() {

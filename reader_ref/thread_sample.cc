@@ -10,7 +10,7 @@ using sys::Result;
 
 namespace {
 
-// Of a thread that stands still.
+// The thread must stand still.
 Result<ThreadSample> sample_at(sys::RemoteAddr tp, const SamplePass& pass) {
   ThreadSample sample;
   if (tp.raw() == 0) {

@@ -19,7 +19,7 @@ class Capabilities {
  public:
   // Probes at the first call, and reaps the children that the probes fork.
   static const Capabilities& of_this_host();
-  // For tests and replay.
+  // Used by tests and replay.
   explicit Capabilities(std::vector<HostFact> facts) : facts_(std::move(facts)) {}
 
   const std::vector<HostFact>& facts() const { return facts_; }

@@ -57,7 +57,7 @@ Elf64_Rela widen(const Elf32_Rela& r) { return {r.r_offset, widen_info(r.r_info)
 
 Elf64_Word widen(Elf32_Word word) { return word; }
 
-// In place.
+// Translates the records in place.
 bool translate(std::span<std::byte> records, Elf_Type type, ElfFormat format) {
   static const unsigned version = elf_version(EV_CURRENT);
   Elf_Data data{};

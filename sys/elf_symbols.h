@@ -26,7 +26,7 @@ struct Symbols {
 Result<std::optional<Symbols>> find_dynamic_symbols(const View& view);
 Result<Elf64_Sym> symbol_at(const View& view, const Symbols& symbols, std::uint64_t index);
 
-// As ElfImage::dynamic_symbols and ElfImage::static_symbols.
+// These do what ElfImage::dynamic_symbols and ElfImage::static_symbols do.
 Result<std::vector<ElfSymbol>> dynamic_symbols_of(const View& view, std::string_view name);
 Result<std::vector<ElfSymbol>> static_symbols_of(const View& view, std::string_view name);
 

@@ -26,7 +26,7 @@ namespace ctxconf::sys::elf {
 inline constexpr std::uint64_t kMostTableBytes = 64ULL << 20U;
 inline constexpr std::size_t kMostNameBytes = 4096;
 
-// From this address up to the next boundary: the index of the segment that is mapped there.
+// `segment` is the index of the segment that is mapped from `address` up to the next boundary.
 struct Boundary {
   std::uint64_t address = 0;
   std::optional<std::size_t> segment;
@@ -41,7 +41,7 @@ struct Parsed {
   std::vector<Boundary> loaded;  // ascending
   std::map<std::int64_t, std::uint64_t>
       dynamic;  // a repeated tag: the last one counts, as in the loader
-  // With or without a symbol; without relocations the file has no information about TLS.
+  // Some have a symbol, others do not; without relocations the file has no information about TLS.
   Result<std::vector<TlsRelocation>> relocations;
 };
 
@@ -89,7 +89,7 @@ Result<Elf64_Word> word_at(const View& view, std::uint64_t offset);
 // Whether `name` with its terminator is there.
 Result<bool> string_is(const View& view, const Table& strings, std::uint64_t at,
                        std::string_view name);
-// At most kMostNameBytes of it.
+// Reads at most kMostNameBytes of it.
 Result<std::string> string_at(const View& view, const Table& strings, std::uint64_t at);
 // Calls `visit` with each piece of a table and its offset; pieces overlap by `overlap`.
 Result<> walk_bytes(const View& view, const Table& table, std::size_t overlap,

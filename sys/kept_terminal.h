@@ -15,7 +15,7 @@ class KeptTerminal {
   KeptTerminal(const KeptTerminal&) = delete;
   KeptTerminal& operator=(const KeptTerminal&) = delete;
 
-  // For an exit without destructors. Safe in a signal handler.
+  // Call it before an exit without destructors. It is safe in a signal handler.
   static void restore();
   // Restores only the foreground, after a child has taken it: this process may read again.
   static void retake_foreground();

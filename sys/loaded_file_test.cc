@@ -106,7 +106,7 @@ struct Made {
     m.readable = m.executable = true;
   }
   Layout& layout() { return *static_cast<Layout*>(memory.get()); }
-  // At the same address and offset.
+  // The segment has the same address and offset.
   void set_segment(std::size_t i, Elf64_Word type, Elf64_Word flags, std::uint64_t offset,
                    std::uint64_t size) {
     Elf64_Phdr& s = layout().segments[i];

@@ -17,7 +17,7 @@ constexpr std::size_t kNameColumn = 73;
 // What is before the name: three numbers and a device of 16 digits each at most, an inode of 20.
 constexpr std::size_t kLongestFields = 3 * 16 + 16 + 20 + sizeof("- rwxp  :  ");
 
-// With the start of the line, which is hostile, made safe to print.
+// Adds the start of the line, which is hostile, made safe to print.
 std::unexpected<Error> bad(std::string_view what, std::string_view line) {
   constexpr std::string_view kIn = " in \"";
   constexpr std::string_view kCut = "...";

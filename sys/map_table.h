@@ -59,7 +59,7 @@ class LinePieces {
   std::span<char> space();
   // Adds the first `n` bytes of space() to the text; returns the complete lines.
   std::string_view added(std::size_t n);
-  // At the end of the text: a last line without its newline, or nothing.
+  // Call it at the end of the text: returns a last line without its newline, or nothing.
   std::string_view rest() const;
 
  private:

@@ -180,7 +180,7 @@ class ModuleFinder {
     return opened;
   }
 
-  // Where the file cannot be opened, for whatever reason.
+  // Used if the file cannot be opened, for whatever reason.
   Result<Opened> from_memory(const MappedFile& file) {
     struct Loaded {
       std::vector<std::byte> bytes;

@@ -19,7 +19,7 @@ namespace {
 // From this number on all architectures number new calls alike.
 constexpr std::uint32_t kFirstCommon = 424;
 
-// Of the smallest pages.
+// The bits of an address that are an offset into a page of the smallest size.
 constexpr std::uint32_t kPageOffset = 4095;
 
 // A program with labels, so that nobody counts jump distances by hand. Uses only instructions with

@@ -275,7 +275,7 @@ TEST(NativeNumber, TranslatesForeignCalls) {
   EXPECT_EQ(native_number(AUDIT_ARCH_S390X, 11), -1);
 }
 
-// With the numbers from <asm/unistd.h> of each.
+// Uses the numbers from <asm/unistd.h> of each.
 TEST(TraceFilter, IsMadeForEveryProcessor) {
   struct {
     const arch::SyscallAbi& abi;

@@ -29,7 +29,7 @@ using std::chrono::milliseconds;
 constexpr std::size_t kWorkerStack = 8U << 20U;
 // More makes each thread stand still for longer, and saves little.
 constexpr std::size_t kAtOnce = 8;
-// After so long without any stop, those that are waited for are put off in favour of others.
+// After this time without any stop, those that are waited for are put off in favour of others.
 constexpr milliseconds kPatience{20};
 constexpr milliseconds kShortestTick{1};
 constexpr milliseconds kSignalsStay{100};
@@ -77,7 +77,7 @@ struct ThreadsStopper::Passes {
   Clock::time_point first_refusal;
   std::size_t at_once = kAtOnce;
 
-  // For the caller, who ends a worker that waits in vain.
+  // The caller reads these, to end a worker that waits in vain.
   std::atomic<std::uint64_t> waits = 0;  // begun and ended: odd while it waits
   std::atomic<bool> all_begun = false;
   std::atomic<Clock::time_point> last_begun = Clock::time_point::min();
@@ -89,7 +89,7 @@ struct ThreadsStopper::Passes {
   void go_on();
   void begin_pass(const StopPass& given);
 
-  // In the worker.
+  // These run in the worker.
   void work();
   void work_on_pass();
   void begin(std::size_t index);
@@ -104,7 +104,7 @@ struct ThreadsStopper::Passes {
   void report(const Turn& turn, int err, const char* op = "stop thread");
   void report_all(const Error& error);
 
-  // In the caller, after a worker has ended.
+  // This runs in the caller, after a worker has ended.
   void put_off();
 
   void give_up(int err, const char* op);
@@ -116,7 +116,7 @@ bool ThreadsStopper::Passes::is_finished() const {
   return thrown || (next == todo.size() && refused.empty()) || is_over();
 }
 
-// From a finished pass to the next one.
+// Goes from a finished pass to the next one.
 void ThreadsStopper::Passes::go_on() {
   give_up(ETIME, "stop thread");
   ended = true;
@@ -158,7 +158,7 @@ void ThreadsStopper::Passes::work() {
   }
 }
 
-// Until the pass is finished, or the worker has to end.
+// Works until the pass is finished, or the worker has to end.
 void ThreadsStopper::Passes::work_on_pass() {
   while (!thrown) {
     while (!thrown && in_flight.size() < at_once && next < todo.size() && !is_over()) {

@@ -22,11 +22,13 @@
 namespace ctxconf::sys {
 
 struct StopLimits {
-  // For each thread to stop. Time in which our own threads get no processor does not count.
+  // How long each thread may take to stop. Time in which our own threads get no processor does not
+  // count.
   std::chrono::milliseconds deadline;
-  // For all of them; the remaining threads are not stopped.
+  // When the time for all of them is over; the remaining threads are not stopped.
   std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
-  // For another tracer to let go of a thread: a profiler does soon, a debugger does not.
+  // How long another tracer may take to let go of a thread: a profiler does soon, a debugger does
+  // not.
   std::chrono::milliseconds tracer_patience{100};
 };
 

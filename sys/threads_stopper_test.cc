@@ -377,7 +377,7 @@ TEST_P(ThreadsStopperTest, LeavesTheEndOfAChildToItsParent) {
   }
 }
 
-// As a virtual machine does that is paused: the time was over when the thread could at last stop.
+// This is what a paused virtual machine does: the time was over when the thread could at last stop.
 TEST_P(ThreadsStopperTest, TimeInWhichTheReaderDoesNotRunDoesNotCount) {
   constexpr auto kDeadline = 2s;
   const Unstoppable target;
@@ -477,7 +477,7 @@ TEST(VisitWhile, APassMayBeEmptyOrOverOrOfAnotherProcess) {
   EXPECT_EQ(errors, expected);
 }
 
-// As a sampler ends that learns of it by the end of its target.
+// It ends like a sampler that goes on until its target has ended.
 TEST(VisitWhile, SeesTheEndOfItsTarget) {
   for (const bool is_stopped : {true, false}) {
     Forked child([](int) {

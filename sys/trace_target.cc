@@ -362,7 +362,7 @@ int seconds_since_boot() {
   return static_cast<int>(now.tv_sec % 256);
 }
 
-// With the vDSO's function, found through the kernel's own copy of the auxiliary vector.
+// Calls the vDSO's function, found through the kernel's own copy of the auxiliary vector.
 int seconds_by_vdso() {
   constexpr int kGetAuxv = 0x41555856;  // PR_GET_AUXV, Linux 6.4
   ElfW(auxv_t) variables[64] = {};

@@ -359,7 +359,7 @@ struct Tracer::State {
     std::uint64_t store_at = 0;  // the address of that store
     bool silent = false;         // appeared after a kill: gets no events and is not resumed
     std::optional<int> held;     // a stop that came before the user's answer to the last one
-    // Until it is announced:
+    // These are used until it is announced:
     pid_t maker = 0;
     bool shares_memory = false;
     pid_t maker_tid = 0;
@@ -452,7 +452,7 @@ Result<> Tracer::State::start(const Launch& launch, const std::string& trampolin
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair.data()) != 0) {
     return fail("socketpair", errno, "");
   }
-  // Before the trampoline writes.
+  // This must be set before the trampoline writes.
   constexpr int kOn = 1;
   if (setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) != 0) {
     return fail("setsockopt", errno, "");

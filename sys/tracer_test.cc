@@ -985,7 +985,7 @@ TEST_F(TracerTest, AnInterruptWaitsForTheEndOfAGroupStop) {
   ASSERT_TRUE(tracer) << to_string(tracer.error());
   Recording run;
   run.drive(*tracer, [&] { return !run.all<SignalStop>().empty(); });
-  // Until the program is in the group stop and the tracer has been told of it.
+  // Waits until the program is in the group stop and the tracer has been told of it.
   const auto stands = [&] {
     std::ifstream stat("/proc/" + std::to_string(tracer->root()) + "/stat");
     std::string id;

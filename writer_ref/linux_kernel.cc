@@ -89,7 +89,7 @@ long LinuxKernel::boot_time(std::uint64_t* ns) {
   return r;
 }
 
-// Not libc's getpid, which before glibc 2.25 cached its answer across a bare clone.
+// Does not call libc's getpid, which before glibc 2.25 cached its answer across a bare clone.
 pid_t LinuxKernel::process_id() { return static_cast<pid_t>(syscall(SYS_getpid)); }
 
 long LinuxKernel::at_fork(void (*in_child)()) {

@@ -130,7 +130,7 @@ class Writer {
   }
 
  private:
-  // Before the first publication, which announces all keys.
+  // Called before the first publication, which announces all keys.
   void set_up_threads() {
     threads_.emplace(settings_.thread);
     for (const auto& complaint : threads_->complaints()) {

@@ -361,7 +361,7 @@ TEST(Keys, OfManyThreadsGetOneIndexEach) {
     threads.emplace_back([&, t] {
       start.arrive_and_wait();
       for (int i = 0; i < kNames; ++i) {
-        // In different orders; every thread registers every name.
+        // The orders are different; every thread registers every name.
         got[t].push_back(key("name." + std::to_string((i * (2 * t + 1)) % kNames)));
       }
     });

@@ -151,7 +151,7 @@ class Publisher {
     return std::atomic_ref<T>(object);
   }
 
-  // Before locking: a child must not wait for a lock that its parent holds.
+  // Call it before locking: a child must not wait for a lock that its parent holds.
   otel_ctx_error guard() {
     claim();
     if (atomic(state_.guarded).load(std::memory_order_acquire) != 0) return ok();

@@ -69,7 +69,7 @@ int prepare_output(const Prepared& prepared);
 // What to do if a program cannot be started; `command` is ctxconf's.
 std::string advice_for_start(int err, std::string_view command);
 
-// For a process that does not end when asked: says so and exits with kExitUnreachable.
+// Says that the process does not end when asked, and exits with kExitUnreachable.
 [[noreturn]] void give_up_on(pid_t pid);
 
 }  // namespace ctxconf::conformance

@@ -19,7 +19,7 @@ namespace ctxconf::conformance {
 // Checks what --on-fail needs before the start. Returns 0, or the exit code after a complaint.
 int check_on_fail(const JudgeOptions& options);
 
-// With stop, pause or gdb the run ends after a failure.
+// Whether the run ends after a failure, as with stop, pause and gdb.
 bool ends_at_failure(const JudgeOptions& options);
 // Whether a recording shows an unexpected failure.
 bool shows_failure(const JudgeOptions& options, const Prepared& prepared, const Timeline& timeline);

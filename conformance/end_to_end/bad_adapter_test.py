@@ -36,7 +36,7 @@ with open(CTXCONF, "rb") as binary:
     SANITISED = b"__asan_init" in binary.read()
 # The documented limits, shortened where a test is about them: 10 s become 1 s.
 HANG_SCALE = 0.1
-# For kinds whose answers must arrive within the limits even on a busy machine.
+# Used for kinds whose answers must arrive within the limits even on a busy machine.
 ANSWER_SCALE = 0.5
 DEADLINE_S = 180
 with open(os.path.join(SOURCE, "conformance/report/result.schema.json"), encoding="utf-8") as file:
@@ -188,7 +188,7 @@ READER_OTHER = {
     "bye-then-dies": OTHER["bye-then-dies"],
 }
 READER_KINDS = {
-    # As of an SDK, but for these.
+    # The same as for an SDK, except for these.
     **{kind: (ending, said.replace("process.publish", "reader.process"))
        for kind, (ending, said) in KINDS.items() if kind not in READER_OTHER},
     # A process that was there before the adapter may read for it.

@@ -191,7 +191,7 @@ class Done:
     def __init__(self, args, code, out, err, seconds, usage):
         self.args, self.code, self.out, self.err = args, code, out, err
         self.seconds = seconds
-        # Of ctxconf and the children it waited for; kB.
+        # What ctxconf and the children that it waited for have used; the peak is in kB.
         self.cpu_seconds, self.peak = usage.ru_utime + usage.ru_stime, usage.ru_maxrss
 
     def __str__(self):

@@ -49,7 +49,7 @@ class ReaderTest(unittest.TestCase):
         if subprocess.run([*become, CTXCONF, "--version"], check=False, capture_output=True).returncode != 0:
             self.skipTest(f"another user may not run {CTXCONF}")
         os.chmod(self.folder, 0o777)
-        # Not the Python of the tests, which may be in a home folder.
+        # The Python of the tests is not in PATH, because it may be in a home folder.
         env = self.env | {"HOME": self.folder, "PATH": "/usr/bin:/bin"}
         done = subprocess.run([*become, CTXCONF, *words], cwd=self.folder, stdin=subprocess.DEVNULL, env=env,
                               capture_output=True, text=True, timeout=DEADLINE_S, check=False)

@@ -48,7 +48,7 @@ class Host:
         self.folder = folder
         self.ctxconf = os.path.join(programs, "ctxconf")
         self.recording = os.path.join(folder, "recorded")
-        # Its own process group, so that only the test ends it.
+        # It has its own process group, so that only the test ends it.
         self.writer = subprocess.Popen(
             [self.program("writer_ref"), "--hold", "3600s"], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)

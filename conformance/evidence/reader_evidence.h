@@ -33,8 +33,8 @@ struct ReaderCall {
   std::vector<MemoryRange> ranges;     // of the target's memory, that it was to copy
   std::optional<std::int64_t> result;  // -errno on failure; nothing: it has not returned
   std::uint64_t entered_ns = 0;        // CLOCK_BOOTTIME of the harness
-  // Of the thread that was asked about, when the call began and when it had returned: the letter of
-  // /proc/PID/stat, and a number that the thread increases while it runs.
+  // The state of the thread that was asked about, when the call began and when it had returned: the
+  // letter of /proc/PID/stat, and a number that the thread increases while it runs.
   std::string state;
   std::uint64_t ran_before = 0;
   std::uint64_t ran_after = 0;
@@ -88,8 +88,8 @@ struct ReaderQuestion {
   std::uint64_t calls_dropped = 0;  // over the limit
   std::vector<std::string> missed;  // holds whose moment did not come
   std::uint64_t processor_ns = 0;   // that the reading processes used
-  // Of the one that has grown most: its largest resident size meanwhile, and that before; zeros
-  // where that cannot be measured.
+  // The memory of the process that has grown most: its largest resident size meanwhile, and its
+  // size before; zeros where that cannot be measured.
   std::uint64_t peak_bytes = 0;
   std::uint64_t before_bytes = 0;
   friend bool operator==(const ReaderQuestion&, const ReaderQuestion&) = default;

@@ -49,7 +49,7 @@ struct Operation {
   friend bool operator==(const Operation&, const Operation&) = default;
 };
 
-// In recordings and events: "done", "refused", "crash", "timeout", "not-run".
+// Recordings and events call these "done", "refused", "crash", "timeout" and "not-run".
 enum class CheckEnding {
   kDone,     // all was asked; what it means is for the rules
   kRefused,  // an operation that the testee had declared was not done

@@ -310,7 +310,8 @@ struct RecordStore {
   // differs elsewhere was stored since the last one.
   std::uint8_t words = 0;
   std::uint64_t slot = 0;  // what the owner's variable holds after it
-  // From the record's address on: the 28 bytes and the entries, as long as they were announced.
+  // Both begin at the record's address: the 28 bytes and the entries, as long as they were
+  // announced.
   std::vector<std::byte> before;  // as they were at the last store, or when the watch began
   std::vector<std::byte> after;
   std::optional<std::uint32_t> location;  // index into Image::locations

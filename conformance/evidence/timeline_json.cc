@@ -175,7 +175,7 @@ void read_skipped(const JsonReader& in, const char* name, std::vector<SkippedChe
   checks = in.list<SkippedCheck>(name, skipped_check_from);
 }
 
-// For members that are written as the word for them.
+// Used for members that are written as the word for them.
 constexpr auto kAsWord = [](const auto& value) { return to_string(value); };
 
 template <class List, class Member>

@@ -72,7 +72,7 @@ class Injector {
   // Before the call: its injected result, or nothing if the kernel runs it. If not `active`, the
   // kernel always runs it and it does not count for `when`. Also needs `entered_ns` of the call.
   std::optional<InjectResult> entered(const SystemCall& call, bool active = true);
-  // After the call returned; `clock_ns`: the time that it gave.
+  // Call it after the call has returned; `clock_ns` is the time that it gave.
   void left(std::int32_t tid, std::int64_t result, std::optional<std::uint64_t> clock_ns);
 
  private:

@@ -136,7 +136,7 @@ TEST(Judge, NoPassRestsOnCallsThatWereNotKept) {
   Image image;
   EXPECT_EQ(reason(image, "pctx.publish.memfd-name"), "");
   image.calls_dropped = 1;
-  // Of the levels syscalls, stores and steps, and what is known of a child's memory.
+  // These are of the levels syscalls, stores and steps, or about what is known of a child's memory.
   for (const char* id : {"pctx.publish.memfd-name", "pctx.update.zero-timestamp-first",
                          "pctx.publish.timestamp-last", "pctx.update.fence-after-zero",
                          "pctx.fork.child-has-none", "pctx.update.same-mapping"}) {

@@ -11,7 +11,7 @@
 
 namespace ctxconf::conformance {
 
-// To be called with `results` filled.
+// Call it when `results` is filled.
 void summarise(const Timeline& timeline, const std::vector<ImageEvidence>& evidence,
                const std::vector<SceneEvidence>& scenes,
                const std::vector<const Requirement*>& selected, const Told& told, RunResult& out);

@@ -59,7 +59,7 @@ Session named_scenes(const Session& session, const RequirementResult& result) {
   return out;
 }
 
-// Of a reader: the scenes that the result names.
+// Keeps the scenes of a reader's run that the result names.
 std::vector<Session> scenes_with(const std::vector<Session>& all, const RequirementResult& result) {
   std::vector<Session> out;
   for (const Session& s : all) {

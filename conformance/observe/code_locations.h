@@ -24,7 +24,8 @@ namespace ctxconf::conformance {
 
 struct CodeLimits {
   std::size_t locations = 1024;  // of one image
-  // Of one image; after that, addresses in no known mapping have no location.
+  // How often maps is read for one image; after that, addresses in no known mapping have no
+  // location.
   std::size_t maps_reads = 64;
   std::size_t files = 64;     // held open, of all images
   std::size_t stacks = 1024;  // of all images

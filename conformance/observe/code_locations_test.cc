@@ -166,7 +166,7 @@ TEST_F(CodeLocationsTest, SurviveTheFileAndTheProcess) {
   auto found = std::move(locations).finish();
   ASSERT_EQ(found.size(), 1);
   EXPECT_EQ(found[0].module, file("program"));
-  // Where the target is in this very file.
+  // Finds where the target is in this very file.
   CodeLocations own(files);
   own.location_of(getpid(), target() + 1, 0);
   found[0].offset = std::move(own).finish().at(0).offset;

@@ -23,7 +23,7 @@ void keep_headers(ForkProbe& probe) {
   }
 }
 
-// For all copies of an image together: copies of a large process take long.
+// How long all copies of an image may take together: copies of a large process take long.
 constexpr std::chrono::milliseconds kProbing{2000};
 
 }  // namespace

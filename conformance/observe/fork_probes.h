@@ -16,7 +16,7 @@
 
 namespace ctxconf::conformance {
 
-// Of one image.
+// Makes the fork probes of one image.
 class ForkProbes {
  public:
   using Duration = std::chrono::steady_clock::duration;

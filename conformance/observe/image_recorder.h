@@ -49,7 +49,7 @@ class ImageRecorder {
   std::vector<Race>& races() { return races_; }
   void no_race(std::string why) { races_unseen_ = std::move(why); }
 
-  // In the order in which they get events.
+  // They are in the order in which they get events.
   const std::vector<std::unique_ptr<Instrument>>& instruments() const { return instruments_; }
   CallRecorder& calls() { return *calls_; }
   ThreadRecorder& threads() { return *threads_; }

@@ -33,7 +33,7 @@ struct InstructionSet {
 extern const InstructionSet kX86Instructions;
 extern const InstructionSet kAarch64Instructions;
 
-// In assembler syntax.
+// The instruction in assembler syntax.
 std::string text_of(const cs_insn& insn);
 
 // Whether some of `size` bytes at `from` are among `bytes`.

@@ -134,7 +134,7 @@ struct Stored {
   std::uint64_t size;
 };
 
-// From the registers after it; nothing: they do not tell.
+// What the instruction stored, by the registers after it; nothing: they do not tell.
 std::optional<Stored> stored_by(std::uint32_t w, std::span<const std::uint64_t> registers) {
   constexpr std::uint64_t kWidest = 16;
   const unsigned base_register = bits(w, 9, 5);

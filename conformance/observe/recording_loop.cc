@@ -231,7 +231,7 @@ void RecordingLoop::on(const sys::Execed& e) {
 void RecordingLoop::on(const sys::Exiting& e) {
   // A process that ends inside execve may have lost its memory already.
   const bool in_exec = processes_.is_thread_in_exec(e.tid);
-  // Not an ordinary sample: a destructor may have freed what is still in the slot.
+  // This is not an ordinary sample: a destructor may have freed what is still in the slot.
   if (options_.keep_all && !e.whole_process) sampler_.look_at_exit(e);
   processes_.threads().erase(e.tid);
   sampler_.arrived(e.process, e.tid);

@@ -80,10 +80,10 @@ class RecordingLoop {
   // by the time for which threads stood still for us.
   template <class Condition>
   bool step_until(Clock::time_point deadline, Condition is_done);  // false: it cannot go on
-  // For conditions that no event tells: checks them in intervals. False: it is not done.
+  // Checks a condition that no event tells, in intervals. False: it is not done.
   template <class Condition>
   bool poll_until(Clock::time_point deadline, Clock::duration interval, Condition is_done);
-  // Until each thread that was made has had its first stop.
+  // Waits until each thread that was made has had its first stop.
   void await_new_threads(Clock::time_point deadline);
   ImageRecorder* image(pid_t pid) const { return processes_.image(pid); }
   void end_image(TracedProcess& w, const std::string& ending);

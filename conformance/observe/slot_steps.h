@@ -69,7 +69,7 @@ class SlotStepRecorder : public Instrument {
   void begin(const sys::WatchpointHit& hit);
   // ... or the next one begins with the current state.
   void pass();
-  // For the thread that is single-stepped.
+  // Takes a step of the thread that is single-stepped.
   void stepped(const sys::Stepped& e);
   void end(const std::string& because);
   // No step traces begin until watch().

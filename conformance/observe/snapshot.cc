@@ -267,7 +267,7 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth
     s.candidates.resize(limits_.candidates);
   }
 
-  // After a context, once: a later one may have another name.
+  // Once a context was seen, searches only at the end: a later one may have another name.
   const bool may_be_hidden =
       !saw_candidate_ || moment == Moment::kExit || moment == Moment::kExecEntry;
   if (s.candidates.empty() && depth == SnapshotDepth::kThorough && may_be_hidden) {

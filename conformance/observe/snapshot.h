@@ -92,7 +92,7 @@ class SnapshotRecorder {
   bool keeps_named_ = false;  // an operation's view may name a state: none is replaced any more
   std::uint64_t stored_bytes_ = 0;
   std::uint64_t large_bytes_ = 0;
-  // For states beyond the limits.
+  // These are about states beyond the limits.
   std::optional<Snapshot> gave_way_;        // directly before the last one
   std::set<std::uint64_t> kept_as_broken_;  // first_seen_ns of those that are kept
   std::uint64_t broken_bytes_ = 0;          // of these; not in stored_bytes_

@@ -25,7 +25,7 @@ namespace {
 using ctxconf::conformance::Timeline;
 using ctxconf::conformance::WrapOptions;
 
-// For this process and the programs that it has waited for.
+// What this process and the programs that it has waited for have used.
 double processor_seconds() {
   double out = 0;
   for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {

@@ -7,8 +7,8 @@
 namespace ctxconf::conformance {
 namespace {
 
-// For all step traces together. With more running threads than processors, a stepped thread waits
-// for its processor at each instruction.
+// How long all step traces may take together. With more running threads than processors, a stepped
+// thread waits for its processor at each instruction.
 constexpr std::chrono::milliseconds kStepping{30000};
 
 }  // namespace

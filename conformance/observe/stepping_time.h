@@ -17,8 +17,8 @@ class SteppingTime {
   // `options` must outlive this.
   explicit SteppingTime(const WrapOptions& options) : options_(options) {}
 
-  // Around each wait for an event; `stepped`: the event was a step. Both return the time that
-  // deadlines gain: from one step to the next, all of it.
+  // Call these around each wait for an event; `stepped`: the event was a step. Both return the time
+  // that deadlines gain: from one step to the next, all of it.
   Clock::duration begin_wait(Clock::time_point now);
   Clock::duration end_wait(Clock::time_point now, bool stepped);
   void add(Clock::duration time) { in_all_ += time; }
@@ -36,7 +36,7 @@ class SteppingTime {
   Clock::duration in_all_{};
   Clock::time_point asked_;
   std::optional<Clock::time_point> stepped_;  // set if the last event was a step; its time
-  // Of the step trace last reported; 0: it is over, or there was none.
+  // The steps of the step trace that was reported last; 0: it is over, or there was none.
   std::uint64_t told_steps_ = 0;
   Clock::time_point begun_;
   Clock::time_point told_;

@@ -42,7 +42,7 @@ void StepRecorder::unseen(const std::string& why) {
   if (unseen_.empty()) unseen_ = why;
 }
 
-// For a stopped thread.
+// The thread must be stopped.
 StepRecorder::Seen StepRecorder::look(pid_t tid) const {
   std::vector<std::byte> header(abi::kHeaderBytes);
   const auto at = sys::RemoteAddr(trace_->header);

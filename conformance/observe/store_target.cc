@@ -188,7 +188,7 @@ void wait_for_a_lock() {
   pthread_join(thread, nullptr);
 }
 
-// So often that a single-stepping observer never leaves its handler.
+// The signal comes so often that a single-stepping observer never leaves its handler.
 void storm(bool on) {
   signal(SIGALRM, count_trap);
   const itimerval often{{0, on ? 100 : 0}, {0, on ? 100 : 0}};
@@ -270,7 +270,7 @@ void named_update(Header* h) {
   return traps == 1 ? 0 : 1;
 }
 
-// With much work before its first update.
+// Does much work before its first update.
 int gated_long() {
   Header* h = publish();
   gate();
@@ -439,7 +439,7 @@ int with_blocked_signals() {
   return updates(1);
 }
 
-// In the middle of an update.
+// The child stops and continues in the middle of an update.
 int stopped_and_continued() {
   const pid_t child = fork();
   if (child == 0) {

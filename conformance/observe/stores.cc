@@ -55,7 +55,7 @@ bool may_become_header(const Header& h) {
   return header.version <= kLargestVersion;
 }
 
-// Not a similar name, which other memory may have.
+// Whether the file has exactly this name; other memory may have a similar one.
 bool has_the_name(std::string_view file) {
   if (file.ends_with(" (deleted)")) file.remove_suffix(std::string_view(" (deleted)").size());
   return file == abi::kMemfdFile;
@@ -125,7 +125,7 @@ std::optional<Header> StoreRecorder::read_header(pid_t tid, sys::RemoteAddr at, 
   return bytes;
 }
 
-// At this address there may now be another mapping.
+// Whether this is still the same mapping; there may now be another one at this address.
 bool StoreRecorder::still_there(pid_t tid, const Header& now) {
   if (now.size() < abi::kHeaderBytes) return false;
   if (!is_signed(current_->last) || is_signed(now)) return true;

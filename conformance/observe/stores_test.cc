@@ -670,7 +670,7 @@ TEST(MemoryCopy, KeepsWhatWasThereAndSaysWhatIsNotKnown) {
   ASSERT_TRUE(over_the_end);
   EXPECT_EQ(over_the_end->readable, 4U);
 
-  // Not private writable memory.
+  // This is not private writable memory.
   EXPECT_FALSE(copy->block(sys::RemoteAddr(reinterpret_cast<std::uint64_t>(unwritable)), 8, 8, 8));
   // Over the limit: other memory of this program.
   const auto nothing = MemoryCopy::of(getpid(), {at}, 0);

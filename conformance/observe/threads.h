@@ -120,7 +120,7 @@ class ThreadRecorder : public Instrument {
   std::map<pid_t, Slept> slept_;
   std::vector<std::uint32_t> defined_together_;
   std::uint64_t bytes_ = 0;
-  // For samples beyond the limits.
+  // These are about samples beyond the limits.
   struct Beyond {
     std::uint64_t slot = 0;
     std::uint64_t value = 0;

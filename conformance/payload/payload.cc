@@ -153,7 +153,8 @@ std::string value_text(const AnyValue& value) {
   return out;
 }
 
-// For a line of a report: values of different types look different, and long values are cut.
+// Shows a value in a line of a report: values of different types look different, and long values
+// are cut.
 std::string shown_value(const AnyValue& value) {
   if (value.has_string_value()) return quoted(value.string_value(), kShownBytes);
   if (value.value_case() == AnyValue::VALUE_NOT_SET) return "no value";
@@ -257,7 +258,8 @@ class Contents {
   void repeats(const Pairs& pairs, const std::vector<PairNode>& nodes, const Crumb& list,
                std::vector<PayloadFault>& out) {
     const auto keys = sorted_keys(nodes);
-    // In payload order, but thread context keys first, so that a limit does not hide them.
+    // Runs are sorted in payload order, but thread context keys come first, so that a limit does
+    // not hide them.
     struct Run {
       bool other;
       std::size_t first_repeat, begin, end;  // `begin` and `end` are in `keys`

@@ -6,7 +6,7 @@ namespace ctxconf::conformance::puppet {
 
 namespace {
 
-// Without its script.
+// Makes everything except the script.
 Generated planned(std::uint64_t seed, std::uint64_t index, bool deviant, const Surroundings& host) {
   Rng rng(seed ^ (index * 2 + (deviant ? 1 : 0)) * 0xd1342543de82ef95U);
   Generated out;

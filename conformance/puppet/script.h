@@ -430,7 +430,7 @@ struct Operation {
 };
 
 enum class Program : std::uint8_t {
-  // Without a C library.
+  // A program without a C library.
   kPlain,
   kSlot,  // exports otel_thread_ctx_v1
   // Programs of the C library, which load libraries.
@@ -480,7 +480,7 @@ class Builder {
   Builder& by_first();
   // The first thread has ended, and this one executes its operations; Value(): the first is back.
   Builder& first_is(const Value& heir);
-  // For the next operation only.
+  // These apply to the next operation only.
   Builder& may_fail();
   Builder& later();
   Builder& note(std::string text);

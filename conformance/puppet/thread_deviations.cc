@@ -80,7 +80,7 @@ ThreadAct own_attach(Rng& rng) {
   return out;
 }
 
-// After a publication of the process itself; nothing: it has none.
+// Where to add acts after a publication of the process itself; nothing: it has none.
 std::optional<std::size_t> after_publication(const Plan& plan, Rng& rng) {
   std::vector<std::size_t> found;
   for (std::size_t i = 0; i < plan.acts.size(); ++i) {
@@ -146,7 +146,7 @@ bool updates_map(Plan& plan, Rng& rng, void (*change)(Reference&)) {
   if (!at) return false;
   Act& publish = plan.acts[*at - 1];
   publish.deviant = true;
-  // Not into a mapping in which another map was.
+  // This map must not come into a mapping in which another map was.
   publish.publication.again_in_place = false;
   Act update = made(Kind::kUpdate, rng);
   update.deviant = true;

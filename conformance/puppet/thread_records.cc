@@ -96,7 +96,7 @@ std::uint8_t legal_key(Rng& rng) {
   return static_cast<std::uint8_t>(rng.one_in(3) ? rng.next() : rng.below(6));
 }
 
-// At most the recommended length of a record.
+// Adds attributes, up to the recommended length of a record.
 void fill_up(RecordPlan& record, Rng& rng, std::size_t used) {
   for (;;) {
     const std::size_t left = kLargestRecord - kRecordHead - used;

@@ -123,7 +123,7 @@ std::string text_at(pid_t process, std::uint64_t at) {
   return std::string(found.substr(0, found.find('\0')));
 }
 
-// With the name of the folder that `fd` is, if the path is relative to it.
+// Puts the name of the folder that `fd` is before a path that is relative to it.
 std::string whole_path(pid_t tid, int fd, std::string path) {
   if (path.starts_with('/') || fd == AT_FDCWD) return path;
   const auto folder = sys::descriptor_link(tid, fd);

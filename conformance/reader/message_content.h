@@ -10,10 +10,11 @@
 
 namespace ctxconf::conformance::reader {
 
-// Of a ProcessContext: exactly its Resource and its attributes. The message must be valid.
+// The content of a ProcessContext: exactly its Resource and its attributes. The message must be
+// valid.
 std::string content_of_message(const puppet::Bytes& message);
-// Of a record of OTEP 4947: its ids, and with `attributes` exactly those, whose names are by index.
-// The record must be whole and may have more bytes than its size says.
+// The content of a record of OTEP 4947: its ids, and with `attributes` exactly those, whose names
+// are by index. The record must be whole and may have more bytes than its size says.
 std::string content_of_record(const puppet::Bytes& record, const std::vector<std::string>& names,
                               bool attributes);
 bool has_ids(const puppet::Bytes& record);

@@ -53,7 +53,7 @@ Scene message(std::string name, std::string about, const Bytes& bytes, std::stri
   return asked_at_last(std::move(s), p, accept(std::move(content)));
 }
 
-// In the Resource before the last attribute, and in field 2.
+// Values of all kinds are in the Resource before its last attribute, and in field 2.
 Scene kinds() {
   Message expected;
   expected.resource = {{"ctxconf.first", "1"}, {"ctxconf.last", "1"}};

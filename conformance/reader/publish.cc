@@ -189,7 +189,7 @@ Attached attach(puppet::Builder& b, const Bytes& record, InPage where, const Val
       whole_pages(std::max<std::uint64_t>(record.size(), at_end ? 1 : kLargest));
   const Value at = b.map_anonymous(pages + (at_end ? kPage : 0), kReadWrite, MAP_PRIVATE);
   if (at_end) b.unmap(at + pages, kPage);
-  // At an even address.
+  // The record begins at an even address.
   out.record = at_end ? at + (pages - (record.size() + 1) / 2 * 2) : at;
   if (!record.empty()) b.write(out.record, record);
   b.slot(out.record, puppet::StoreOrder::kRelease, library);

@@ -65,13 +65,13 @@ struct PublishOptions {
   bool leave_zero = false;      // does not store the timestamp
 };
 
-// As OTEP 4719 describes it: map, MADV_DONTFORK, fields, timestamp, name.
+// Publishes as OTEP 4719 describes it: map, MADV_DONTFORK, fields, timestamp, name.
 Published publish(puppet::Builder& b, const puppet::Bytes& payload, const PublishOptions& how = {});
 // A candidate that is not a context.
 void publish_without_signature(puppet::Builder& b);
 // Memory for a message, outside the mapping of the header.
 puppet::Value place(puppet::Builder& b, const puppet::Bytes& bytes);
-// As OTEP 4719 describes it: timestamp 0, fields, another timestamp.
+// Updates as OTEP 4719 describes it: timestamp 0, fields, another timestamp.
 void update(puppet::Builder& b, const Published& p, const puppet::Value& payload,
             std::uint64_t size, std::uint64_t timestamp = 0);
 

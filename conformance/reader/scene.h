@@ -48,7 +48,7 @@ struct Question {
   // kRecord: the bytes as hexadecimal digits, and the names.
   std::string record;
   std::vector<std::string> key_map;
-  // Where the reader has a second source: what that says of the trace.
+  // What a second source says of the trace, if the reader has one.
   std::string second_trace_id;
   std::string second_span_id;
 
@@ -171,7 +171,7 @@ AnswerClaim claim(std::string requirement, std::vector<AllowedAnswer> allowed,
 AllowedAnswer accept(std::string content = {});
 std::vector<AllowedAnswer> no_context();  // absent or reject: a reader cannot always tell
 std::vector<AllowedAnswer> not_used();    // these, or retry
-// Where an error instead of an answer says nothing about the requirement.
+// Also allows an error instead of an answer: then it says nothing about the requirement.
 std::vector<AllowedAnswer> or_refused(std::vector<AllowedAnswer> allowed);
 std::vector<AllowedAnswer> found_answers();  // accept or reject: it has found something
 

@@ -19,7 +19,7 @@ class TargetHarm {
   // stays the tracer of what it has looked at.
   TargetHarm(const puppet::Script& script, bool keeps_tracing);
 
-  // Before a question about the process.
+  // Call it before a question about the process.
   void begin(pid_t process);
   // Looks at all of them. A thread that was once seen to be well is well.
   struct Found {

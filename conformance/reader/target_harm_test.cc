@@ -65,7 +65,7 @@ void stop_as_tracer(pid_t tid) {
 
 void let_go(pid_t tid) { ASSERT_EQ(ptrace(PTRACE_DETACH, tid, nullptr, nullptr), 0); }
 
-// Until the harm is seen, or is over ("").
+// Waits until the harm is seen, or is over ("").
 bool comes_to_be(TargetHarm& harm, const std::string& what) {
   return comes_true([&] { return harm.look().what == what; });
 }
@@ -86,7 +86,7 @@ TEST(TargetHarm, AProcessThatIsStoppedForAMomentIsWell) {
   EXPECT_EQ(harm.look().what, "");
 }
 
-// As for a moment when another thread calls exec.
+// It looks like this for a moment when another thread calls exec.
 TEST(TargetHarm, OneWhoseFirstThreadHasEndedIsWell) {
   const Forked target([](int) {
     std::thread([] {

@@ -14,7 +14,7 @@
 
 namespace ctxconf::conformance {
 
-// For a terminal: on one line, at most `limit` bytes.
+// Makes text safe for a terminal: on one line, at most `limit` bytes.
 std::string inert(std::string_view text, std::size_t limit = 1000);
 // The same, quoted for markup between tags and in attributes.
 std::string quote(std::string_view text, std::size_t limit = 1000);

@@ -345,7 +345,7 @@ Finding name_arguments(const ImageEvidence& e, const Publications& all) {
       const bool any = std::ranges::any_of(
           p.namings, [&](const Naming& n) { return has_right_arguments(p, *n.call); });
       const Naming& last = p.namings.back();
-      // Before its first update.
+      // The time of its first update.
       const std::uint64_t until = p.sights.size() < 2 ? UINT64_MAX : p.sights[1].first_ns;
       const auto early = std::ranges::find_if(
           p.namings, [&](const Naming& n) { return n.call->entered_ns >= until; });

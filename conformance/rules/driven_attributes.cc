@@ -67,7 +67,7 @@ bool has_digit(std::string_view text) {
   return std::ranges::any_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// As close as a float, or six digits, can be.
+// Whether they are as close as a float, or six digits, can be.
 bool is_near(double a, double b) {
   constexpr double kTolerance = 1e-5;
   return a == b || std::abs(a - b) <= kTolerance * std::max(std::abs(a), std::abs(b));
@@ -304,7 +304,8 @@ bool AttributeJudge::is_cut_by_record(const Record& r, const abi::AttributeEntry
   return is_last && is_whole && text.starts_with(text_of(entry));
 }
 
-// Where it was not given to the innermost context. One without ids may add to those around it.
+// Whether an attribute that the innermost context was not given may be that of one around it. A
+// context without ids may add to those around it.
 bool AttributeJudge::may_be_of_outer(const DrivenSample& sample, const std::string& key) const {
   if (!taken_.inherits && sample.context()->has_ids()) return false;
   return std::ranges::any_of(sample.thread.stack, [&](const auto& c) { return c->gives(key); });

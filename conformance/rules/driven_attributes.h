@@ -15,7 +15,8 @@
 
 namespace ctxconf::conformance {
 
-// By its capabilities and limits. Without them everything that the format holds is taken.
+// What the SDK takes of a context, by the adapter's capabilities and limits. Without them it takes
+// everything that the format holds.
 struct TakenContext {
   std::optional<std::vector<std::string>> keys;  // nothing: any
   unsigned flags = 0xff;                         // the bits of the trace flags
@@ -52,7 +53,7 @@ class AttributeJudge {
  public:
   explicit AttributeJudge(const ImageEvidence& evidence);
 
-  // For samples in their order, each at a valid record that is this context's.
+  // Call it for samples in their order, each at a valid record that is this context's.
   std::optional<AttributeFault> fault_of(const DrivenSample& sample);
   // The same, for an attribute of which the record has neither the name nor the value.
   std::optional<AttributeFault> lost_from(const DrivenSample& sample);

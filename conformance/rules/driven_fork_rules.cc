@@ -127,7 +127,7 @@ Finding child_has_none(const ImageEvidence& e) {
   for (const DrivenOperation& d : e.session->operations) {
     const DrivenOperation* before = std::exchange(last, &d);
     if (before == nullptr) continue;
-    // Or it came at the same time.
+    // The parent's context may also have come at the same time.
     Published of_parent = published_at(*e.session, *before);
     if (of_parent.context == nullptr) of_parent = published_at(*e.session, d);
     if (of_parent.context == nullptr) continue;
@@ -362,7 +362,7 @@ Finding parent_untouched(const ImageEvidence& e) {
       return changed(
           fmt::format("child {}: after {} the parent's payload is a different one", child, when));
     }
-    // Its own update is legal; one with what a child was given is not.
+    // The parent's own update is legal; one with what a child was given is not.
     for (const Publisher& p : publishers) {
       for (const Attribute& g : p.expected) {
         const Attribute* there = now.find(g.key);

@@ -191,7 +191,7 @@ std::optional<Finding> lost_attribute(const ImageEvidence& e,
 
 // ---- what becomes of it
 
-// For one parallel request: an update of the Resource while threads gave names.
+// Judges one parallel request: an update of the Resource while threads gave names.
 std::optional<Finding> lost_beside_an_update(const ImageEvidence& e,
                                              const std::vector<DrivenSample>& samples,
                                              std::size_t operation, std::size_t& judged) {
@@ -325,7 +325,7 @@ Finding survives_other_updates(const ImageEvidence& e) {
 Finding stable_across_republish(const ImageEvidence& e) {
   const auto& operations = e.session->operations;
   const auto samples = driven_samples(e);
-  // With a context on a thread, and a record that refers to the map.
+  // Whether a thread had a context, and a record that refers to the map.
   const auto is_held = [&](std::size_t operation) {
     return std::ranges::any_of(samples, [&](const DrivenSample& sample) {
       return sample.operation == operation && shows_attributes(sample);

@@ -65,7 +65,7 @@ std::vector<const Store*> stores_between(const Image& image, const ImageView& be
   return out;
 }
 
-// Between the looks before and after an operation, a timestamp was stored to this header.
+// Whether a timestamp was stored to this header between the looks before and after an operation.
 bool shows_between(const SessionEvidence& session, std::size_t index, const Context& header) {
   const auto& operations = session.operations;
   const ImageView* view = operations[index].view;
@@ -140,8 +140,8 @@ bool all_answered(const DrivenOperation& d) {
   return std::ranges::all_of(parts_of(d), &RequestPart::ok);
 }
 
-// Without those that showed otherwise before this update, or were missing and still are:
-// pctx.payload.resource-matches-sdk speaks of it.
+// Removes those that showed otherwise before this update, or were missing and still are:
+// pctx.payload.resource-matches-sdk speaks of them.
 ExpectedResource without_changed(ExpectedResource expected, const ExpectedResource& before,
                                  const Published& was, const Published& now) {
   if (was.payload == nullptr) return expected;
@@ -194,7 +194,7 @@ std::string shown_instead(const Attribute& lost, const Published& now) {
   return fmt::format("the context shows {}, but {} was given", shown(instead), shown(&lost));
 }
 
-// After a withdrawal that was accepted there is a context that can be read.
+// Reports a context that can be read after a withdrawal that was accepted.
 std::optional<Finding> still_there(const DrivenOperation& d, const Published& was,
                                    const Published& now, bool second_sdk) {
   if (now.context == nullptr) return std::nullopt;

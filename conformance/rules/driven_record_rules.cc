@@ -69,7 +69,7 @@ std::optional<Finding> refused(const ImageEvidence& e, const Asked& asked, const
 Finding id_as_given(const ImageEvidence& e, const IdField& field,
                     std::string ExpectedContext::* id) {
   const auto samples = driven_samples(e);
-  // To any context: an id on the wrong one is not a matter of bytes.
+  // The ids of all contexts: an id on the wrong one is not a matter of bytes.
   std::set<std::string> given;
   for (const auto& sample : samples) {
     if (sample.context() != nullptr) given.insert(sample.context()->*id);

@@ -86,7 +86,7 @@ class HiddenContexts {
  public:
   explicit HiddenContexts(const SessionEvidence& session) : session_(&session) {}
 
-  // For samples in their order.
+  // Call it for samples in their order.
   bool may_be_hidden(const std::vector<DrivenSample>& samples, const DrivenSample& sample) {
     for (; heard_ <= sample.operation; ++heard_) {
       if (ends_what_is_published(session_->operations[heard_])) ended_ = heard_;
@@ -507,7 +507,7 @@ Finding fresh_thread_null(const ImageEvidence& e) {
       return o.operation <= sample.operation && o.thread.name != sample.thread.name && value != 0 &&
              address_of(o) == value;
     });
-    // Its own, or one that never changes: nothing of another thread will show here.
+    // The record is the thread's own, or never changes: nothing of another thread will show here.
     const bool own = sample.shows_record() && same == samples.end();
     const DrivenSample* changed =
         sample.shows_record() && !own ? changed_since(samples, sample) : nullptr;

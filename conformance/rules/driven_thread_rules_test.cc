@@ -543,7 +543,7 @@ TEST(MatchesContext, AnAttributeIsThereAsItWasGiven) {
   EXPECT_EQ(of_attribute(nul, {{0, nul}}), Outcome::kPass);
   EXPECT_EQ(of_attribute(nul, {}), Outcome::kPass);
   EXPECT_EQ(of_attribute(nul, {{0, "a"}}), Outcome::kFail);
-  // Under an index without a name: for requirements about the key map.
+  // An index without a name is for requirements about the key map.
   EXPECT_EQ(of_attribute("/cart", {{7, "/cart"}}), Outcome::kPass);
 }
 

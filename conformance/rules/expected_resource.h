@@ -33,7 +33,7 @@ struct ExpectedResource {
 
 // What the adapter says that the SDK has taken of them: `taken` and `left_out` in its reply.
 std::vector<Attribute> taken_of(std::vector<Attribute> expected, const nlohmann::json& reply);
-// Not applicable: the SDK sets its keys itself.
+// Says that it is not applicable, because the SDK sets its keys itself.
 Finding nothing_was_taken();
 
 // The pairs of a list of pairs may have another order.
@@ -95,7 +95,7 @@ const Attribute* first_missing(const ExpectedResource& expected, const Published
 // other than these and forks.
 std::vector<std::vector<Attribute>> resources_at_once(const DrivenOperation& d,
                                                       std::string_view op);
-// Of publications; empty unless all of them were accepted.
+// The same for publications; empty unless all of them were accepted.
 std::vector<std::vector<Attribute>> publications_at_once(const DrivenOperation& d);
 // Every attribute of the first list has a value that one of the lists gives.
 bool is_mixture(const std::vector<std::vector<Attribute>>& lists, const Published& published);

@@ -51,7 +51,7 @@ std::uint64_t first_call_of(const Publication& p, std::uint64_t otherwise) {
   return out;
 }
 
-// Where the naming call ends that follows `since`; `since`: none does before `until`.
+// Where the naming call that follows `since` ends; `since` if none begins before `until`.
 std::uint64_t end_of_naming(const Image& image, std::uint64_t header, std::uint64_t since,
                             std::uint64_t until) {
   for (const SystemCall& c : image.calls) {

@@ -60,7 +60,7 @@ struct Publication {
   bool is_stored_to(const Store& s) const {
     return s.header == start && (map == nullptr || s.order >= map->left_order);
   }
-  // After the last page, as of the call (one of `calls`); 0: not known.
+  // Where the last page ends, as of the call (one of `calls`); 0: not known.
   std::uint64_t end_at(const SystemCall& call, std::uint64_t page) const;
 };
 
@@ -83,10 +83,10 @@ ForkTime fork_time(const ImageEvidence& evidence, const Publication& p, const Fo
 // it has none.
 std::span<const std::byte> inherited_header(const Publication& p, const ForkProbe& fork);
 
-// For any memory, with any name or none.
+// Whether the call names memory, whichever it is, with any name or none.
 bool is_naming(const SystemCall& call);
-// With OTEL_CTX, or with a name that may be meant as it. A call with another name, or with none,
-// announces nothing: it may end a context, or label memory for other reasons.
+// Whether it does so with OTEL_CTX, or with a name that may be meant as it. A call with another
+// name, or with none, announces nothing: it may end a context, or label memory for other reasons.
 bool is_context_naming(const SystemCall& call);
 // Whether the host has what is probed by that name; nothing: it was not found out.
 std::optional<bool> host_has(const Timeline& timeline, std::string_view name);

@@ -238,7 +238,7 @@ Finding singleton(const ImageEvidence& e) {
   return e.has_usable ? passed() : no_valid_header();
 }
 
-// For a driven program: as large as what it was given to publish.
+// For a driven program, what it was given to publish is added.
 std::uint64_t usual_payload(const ImageEvidence& e) {
   std::uint64_t most = abi::kUsualPayloadBytes;
   if (e.session == nullptr) return most;

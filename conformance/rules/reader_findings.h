@@ -11,7 +11,7 @@
 
 namespace ctxconf::conformance {
 
-// With the answer, the calls and the memory of the question.
+// Adds the answer, the calls and the memory of the question.
 Finding in_scene(const SceneEvidence& scene, const Operation& operation, Finding f);
 // "process_vm_readv of 4711 0x7f0000001000+32 (header) = 32"
 std::string call_text(const ReaderCall& c, const ReaderQuestion& q);

@@ -83,7 +83,7 @@ Samples samples_of(const SceneEvidence& scene) {
   return out;
 }
 
-// Where no sample is wrong.
+// The finding if no sample is wrong.
 std::optional<Finding> nothing_wrong(const SceneEvidence& scene, const Samples& samples) {
   if (samples.dropped) {
     return unobservable(kTooManyCalls, "fewer threads");

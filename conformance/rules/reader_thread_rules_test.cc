@@ -300,7 +300,7 @@ TEST(ReaderThreadRules, OneLargerReadAndTheRecommendedSizeAreNoFault) {
   LiteralScene usual = about_need(1, 12);
   usual.copies(kRecord + 28, 612);
   EXPECT_EQ(usual.outcome(kNeeded), Outcome::kPass);
-  // Of something else.
+  // A read of something else does not count.
   usual.copies(kRecord + 0x1000, 32);
   EXPECT_EQ(usual.outcome(kNeeded), Outcome::kPass);
 }

@@ -282,7 +282,7 @@ Finding valid_set_last(const ImageEvidence& e) {
       if (is_valid(c.before) || !c.seen_after) continue;
       ++set;
       const RecordBytes& then = c.store->after;
-      // Until it is hidden again, or the operation is over.
+      // Follows the record until it is hidden again, or the operation is over.
       RecordBytes last = then;
       const RecordChange* at = &c;
       bool hidden = false;

@@ -108,7 +108,7 @@ inline constexpr std::size_t kShownValueBytes = 48;  // of a value of an attribu
 std::string hex_text(std::uint64_t value);           // "0x1f"
 std::string maps_line(const Context& context);
 Hexdump header_dump(const Context& context, std::vector<Hexdump::Mark> marks);
-// At most 64 bytes around `offset` of the payload, with `length` bytes there marked.
+// Shows at most 64 bytes around `offset` of the payload, and marks `length` bytes there.
 Hexdump payload_dump(const Context& context, std::uint64_t offset, std::uint64_t length,
                      std::string label);
 

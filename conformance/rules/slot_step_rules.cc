@@ -125,7 +125,7 @@ struct Run {
   std::size_t end = 0;  // after the last
 };
 
-// As long as the variable held one address.
+// The runs in which the variable held one address.
 std::vector<Run> holds(const TraceViews& w) {
   std::vector<Run> out;
   for (std::size_t i = 0; i < w.views.size(); ++i) {
@@ -137,7 +137,7 @@ std::vector<Run> holds(const TraceViews& w) {
   return out;
 }
 
-// As long as a record was visible without a gap.
+// The runs in which a record was visible without a gap.
 std::vector<Run> visible_runs(const TraceViews& w, const Run& hold) {
   std::vector<Run> out;
   for (std::size_t i = hold.first; i < hold.end; ++i) {
@@ -280,12 +280,12 @@ bool shows_changes(const ImageEvidence& e, const TraceViews& w) {
   return w.trace->whole() || is_undriven(e);
 }
 
-// Not applicable, of a program that nobody drives.
+// Not applicable if nobody drives the program and it has no thread context.
 std::optional<Finding> without_threads(const ImageEvidence& e) {
   return is_undriven(e) ? no_thread_context(e) : std::nullopt;
 }
 
-// Where some step traces are missing, it says so.
+// A pass; if some step traces are missing, it says so.
 Finding kept(const ImageEvidence& e, std::string saw) {
   Finding f = passed(std::move(saw));
   f.level = to_string(Level::kSteps);
@@ -503,7 +503,7 @@ bool is_hidden_at(const TraceViews& w, const Run& hold, std::size_t view) {
   return view >= hold.first && view < hold.end && w.views[view].reading == RecordReading::kHidden;
 }
 
-// For a requirement about the valid byte as a switch, where no step trace shows that.
+// The finding for a requirement about the valid byte as a switch, if no step trace shows that.
 Finding no_valid_switch(const ImageEvidence& e, const char* what) {
   const auto all = stepped(e);
   const bool switches_pointer = std::ranges::any_of(all, [&](const TraceViews& w) {

@@ -226,7 +226,7 @@ struct Stepped : LiteralRecording {
     return rule_of(requirement)->rule(evidence.front());
   }
 
-  // As `wrap` would have recorded it: nobody asked for anything.
+  // Judges it as `wrap` would have recorded it: nobody asked for anything.
   Finding undriven(const char* requirement) const {
     Timeline timeline = t;
     timeline.mode = Mode::kWrap;
@@ -247,7 +247,7 @@ struct Stepped : LiteralRecording {
     for (const char c : s) out.push_back(static_cast<std::byte>(c));
     return out;
   }
-  // As the recorder does it.
+  // Copies it as the recorder does.
   MemoryBlock copied(std::uint64_t at) const {
     MemoryBlock out;
     out.at = sys::RemoteAddr(at);

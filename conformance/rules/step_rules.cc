@@ -229,7 +229,8 @@ Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const c
   return f;
 }
 
-// Between the last other field and the timestamp. The step trace of an update begins at its zero.
+// The gaps between the last other field and the timestamp. The step trace of an update begins at
+// its zero.
 std::vector<Gap> gaps_before_timestamp(const Image& image, bool of_updates) {
   std::vector<Gap> out;
   for (const StepTrace& trace : image.step_traces) {
@@ -247,7 +248,7 @@ std::vector<Gap> gaps_before_timestamp(const Image& image, bool of_updates) {
   return out;
 }
 
-// From the zero to each of the stores that follow while it is there.
+// The gaps from the zero to each of the stores that follow while it is there.
 std::vector<Gap> gaps_after_zero(const Image& image) {
   std::vector<Gap> out;
   for (const StepTrace& trace : image.step_traces) {

@@ -64,7 +64,7 @@ struct Trace : LiteralRecording {
     trace.steps = step;
     return *this;
   }
-  // After three more instructions.
+  // Stores the timestamp after three more instructions.
   Trace& timestamp(std::uint64_t value) {
     header.monotonic_published_at_ns = value;
     step += 3;

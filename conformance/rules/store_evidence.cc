@@ -117,7 +117,7 @@ Hexdump header_after(const HeaderStore& s) {
   return dump;
 }
 
-// At most 64 bytes around `offset`.
+// Shows at most 64 bytes around `offset`.
 Hexdump bytes_around(std::string title, std::uint64_t address, std::span<const std::byte> bytes,
                      std::uint64_t offset, std::string label) {
   constexpr std::uint64_t kShown = 64;

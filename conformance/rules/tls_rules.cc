@@ -55,7 +55,7 @@ std::string dynsym_line(const ModuleFacts& m, const ElfSymbol& s) {
   return line(m, describe(s, ".dynsym"));
 }
 
-// Where nothing of the variable is to be seen.
+// The finding if nothing of the variable can be seen.
 Finding absent(const ImageEvidence& e) {
   if (e.schema == abi::kGoSchemaVersion) {
     return not_applicable(NaReason::kCapability,
@@ -132,7 +132,7 @@ Finding not_claimed(const ModuleFacts& m) {
 bool defined_in_another_file(const ImageEvidence& e);
 std::vector<const ModuleFacts*> all_modules(const ImageEvidence& e);
 
-// With a process: the definitions that were seen in use, where any was.
+// The definitions that were seen in use in a process; all of them if none was.
 std::vector<const ModuleFacts*> judged_definers(const ImageEvidence& e) {
   std::vector<const ModuleFacts*> used;
   std::ranges::copy_if(e.definers, std::back_inserter(used),
@@ -172,7 +172,7 @@ Hidden effect_of_hidden(const ImageEvidence& e, const ModuleFacts& m, const ElfS
   return by_base ? Hidden::kUnknown : Hidden::kUnused;
 }
 
-// Without a definition that readers can use: which rule says so.
+// Says which rule reports that there is no definition that readers can use.
 Finding without_definer(const ImageEvidence& e) {
   if (find(e, has_dynamic_definition) != nullptr) {
     return unseen("no usable definition in .dynsym",
@@ -354,7 +354,7 @@ Finding symbol_defined(const ImageEvidence& e) {
   return f;
 }
 
-// For a defining library; empty for an executable.
+// The relocations of a defining library; empty for an executable.
 std::vector<std::string> relocation_lines(const std::vector<SlotAccess>& accesses) {
   std::vector<std::string> out;
   for (const SlotAccess& a : accesses) {
@@ -535,8 +535,8 @@ Finding is_pointer(const ImageEvidence& e) {
   return milder ? *milder : kept();
 }
 
-// For the modules that define it together. The relocation of one may lead to the variable of
-// another, which then is shown as that of both: it counts once.
+// How many variables are in use of the modules that define it together. The relocation of one may
+// lead to the variable of another, which then is shown as that of both: it counts once.
 std::size_t variables_in_use(const ImageEvidence& e) {
   std::size_t used = 0;
   std::set<std::pair<std::int32_t, std::uint64_t>> counted;

@@ -418,7 +418,7 @@ Driven update_sizes(Testee& t) {
   return {};
 }
 
-// After an update during which calls failed, an update that must work.
+// Asks for an update that must work, after one during which calls failed.
 Driven update_after_failures(Testee& t, const Json& more = Json::array()) {
   const auto next =
       t.ask("process.update", {{"resource", named("ctxconf-after-the-call-failed", more)}});

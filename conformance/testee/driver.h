@@ -39,7 +39,7 @@ void append(Timeline part, Timeline& to);
 
 // Callbacks while checks are asked; empty ones are not called.
 struct DriveCalls {
-  // Before each check, and after it with how it ended; nothing if it could not be ended.
+  // Called before each check, and after it with how it ended; nothing if it could not be ended.
   std::function<void(std::string_view group, std::string_view check)> begin;
   std::function<void(std::string_view group, std::string_view check,
                      std::optional<CheckEnding> ending)>

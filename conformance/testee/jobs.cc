@@ -36,7 +36,8 @@ using OrderedJson = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kTick{100};
-// In ticks, so that time during which job control stopped this process counts as one tick.
+// The first two count ticks, so that time during which job control stopped this process is one
+// tick.
 constexpr int kMostSilent = 6000;       // more than all requests of a check may take together
 constexpr int kEndingTicks = 200;       // after a job was told to end
 constexpr unsigned kMostStops = 50;     // of a job in one unit; it is continued after each

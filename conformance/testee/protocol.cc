@@ -79,7 +79,7 @@ std::optional<std::string> LineBuffer::next() {
 
 namespace {
 
-// With null for each list and object in the outermost one.
+// Replaces each list and object in the outermost one by null.
 std::string without_depth(std::string_view text) {
   std::string out;
   std::size_t open = 0;

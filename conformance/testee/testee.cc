@@ -389,7 +389,7 @@ struct Testee::State {
                                        ": " + cut(dumped(members), 400)));
     }
     if (auto silent = expect_silence(); !silent) return std::unexpected(silent.error());
-    // Not escaped, because some adapters do not read escapes.
+    // The line is not escaped, because some adapters do not read escapes.
     std::string line = members.dump();
     auto& operation = session.operations.emplace_back();
     operation.check = static_cast<std::uint32_t>(session.checks.size() - 1);

@@ -117,7 +117,7 @@ class Testee {
   // context is unchanged; until it changes.
   Answer<void> wait_for_change(const Json& reply, std::chrono::milliseconds most);
 
-  // Of a reader.
+  // What follows is for readers.
 
   // Handles what happens until then, or until a descriptor of wake_for() is ready.
   Answer<void> pump(std::chrono::steady_clock::time_point until);

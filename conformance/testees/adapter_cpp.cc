@@ -417,7 +417,7 @@ class Children {
     if (todo != "idle" && todo != "publish" && !updates && !drops) {
       return refuse("unsupported", "a child's " + todo);
     }
-    // Here, where other threads cannot have stopped in the middle of something.
+    // Encodes here, where other threads cannot have stopped in the middle of something.
     std::vector<std::string> payloads;
     if (todo != "idle") {
       std::vector<Process::Content> contents = {Process::merged({}, last)};

@@ -403,7 +403,7 @@ Refusal exec_program(const json& argv, const json& env) {
 }
 
 Refusal exec_self(char** argv) {
-  // Not the link itself: it would be the name of the process.
+  // The link itself would become the name of the process.
   std::error_code error;
   const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return {"failed", "/proc/self/exe: " + error.message(), error.value()};

@@ -62,7 +62,7 @@ class Loop {
   void on_thread_start(std::function<void()> start) { thread_start_ = std::move(start); }
   void on_thread_end(std::function<void(const std::string&)> end) { thread_end_ = std::move(end); }
 
-  // From the main thread, which waits: "main" and those that were spawned.
+  // Call it from the main thread, which waits. `thread`: "main" or one that was spawned.
   Reply run_on(const std::string& thread, std::function<Reply()> work);
 
   // Answers requests until bye or the end of the file. The program then has to end with _exit:
@@ -75,7 +75,7 @@ class Loop {
   // nullopt at the end of the file. A line over 1 MiB is returned empty.
   std::optional<std::string> read_line();
 
-  // In a child after fork: it no longer holds the channel open.
+  // Call it in a child after fork, which then no longer holds the channel open.
   void leave_channel() const;
 
  private:
@@ -108,7 +108,7 @@ Reply reap_child(std::set<pid_t>& children, const json& request);
 // Becomes the program at `path`, or this program again with CTXCONF_RESUME=1. Returns why not.
 Refusal exec_program(const json& argv, const json& env);
 Refusal exec_self(char** argv);
-// For process.churn: "checkout-0000000017", of the seventeenth.
+// A value of process.churn: "checkout-0000000017" is the seventeenth.
 std::string numbered(const std::string& value, std::uint64_t number);
 
 }  // namespace ctxconf::adapter

@@ -66,7 +66,7 @@ Reply reply_of(const Answer& answer) {
   return json_of(answer);
 }
 
-// With what it found out in other ways where there is no context.
+// Adds what it found out in other ways if there is no context.
 Answer look_at_process(Agent& agent, pid_t pid, json& out) {
   Answer answer = agent.process(pid);
   out = json_of(answer);

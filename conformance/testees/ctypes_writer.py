@@ -159,7 +159,7 @@ class ProcessContext:
         """Zeroed private memory, and whether it is anonymous."""
         fd = self._sized_memfd()
         flags = MAP_PRIVATE | (MAP_ANONYMOUS if fd is None else 0)
-        # Not the mmap module: it would keep a duplicate of the descriptor open.
+        # The mmap module would keep a duplicate of the descriptor open.
         address = libc.mmap(
             None, self._size, PROT_READ | PROT_WRITE, flags, -1 if fd is None else fd, 0)
         error = last_error("mmap")

@@ -7,7 +7,7 @@
 #define WITH_VISIBILITY(word) __attribute__((visibility(AS_TEXT(word))))
 #define VISIBLE WITH_VISIBILITY(SLOT_VISIBILITY)
 
-// In .tdata, which precedes .tbss: the slot's offset is then not zero.
+// This is in .tdata, which precedes .tbss: the slot's offset is then not zero.
 static __thread long other = 1;
 
 #ifdef SLOT_LARGE

@@ -48,7 +48,7 @@ FILES = {e["name"]: e for e in MUTANTS["mutants"] if e.get("command") == "elf"}
 ROWS = {
     row["id"]: row for file in ("4719-2026-04-07.json", "4947-2026-07-17.json")
     for row in load("requirements", file)["requirements"]}
-# Of the level syscalls.
+# These requirements are of the level syscalls.
 IN_CALLS = {
     "pctx.header.timestamp-clock", "pctx.publish.memfd-retry", "pctx.publish.memfd-retry-flags",
     "pctx.publish.fallback-anon", "pctx.publish.fallback-anon-exhausted",

@@ -20,7 +20,7 @@ inline std::string lower_case(std::string_view text) {
   return out;
 }
 
-// In single quotes, as one word of a shell.
+// Puts the text in single quotes, as one word of a shell.
 inline std::string single_quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {

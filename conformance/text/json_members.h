@@ -81,7 +81,7 @@ class MemberWriter {
   void list(const char* name, const std::vector<T>& values) {
     list(name, values, [](auto& m, auto& one) { members(m, one); });
   }
-  // With another list of members for each.
+  // The same, with `of_one` in the place of members().
   template <class T, class Members>
   void list(const char* name, const std::vector<T>& values, Members of_one) {
     Json& out = (*out_)[name] = Json::array();

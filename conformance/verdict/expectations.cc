@@ -24,7 +24,7 @@ constexpr int kMaxSuggestions = 64;  // of one file; each compares the pattern w
 bool is_blank(char c) { return c == ' ' || c == '\t'; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-// For a message: one short line.
+// Quotes text for a message, on one short line.
 std::string quoted(std::string_view s) {
   std::string out = "\"";
   for (const char c : s.substr(0, kMaxQuoted)) out += is_control(c) ? '?' : c;

@@ -27,7 +27,7 @@ using Date = std::chrono::year_month_day;
 enum class ExpectVerb { kFail, kCrash, kFlaky, kNaOk };
 std::string_view to_string(ExpectVerb v);  // "na-ok"
 
-// Without leading and trailing blanks and tabs.
+// Removes leading and trailing blanks and tabs.
 std::string_view trimmed(std::string_view s);
 
 // Written by `expect init` for an issue that somebody must still name; counts as no issue.
@@ -119,8 +119,8 @@ struct ApplyOptions {
   std::vector<std::string> require_observable = {};
   // The run is incomplete: something that it did not show may still exist.
   bool partial = false;
-  // For the commands that edit the file: ctxconf as it was called, and the result.json that the run
-  // writes, if any.
+  // Used in the commands that edit the file: ctxconf as it was called, and the result.json that the
+  // run writes, if any.
   std::string program = "ctxconf";
   std::optional<std::string> result = std::nullopt;
 };

@@ -73,7 +73,7 @@ std::vector<std::string> lines_for(const std::string& id, const std::vector<cons
   return lines;
 }
 
-// In the order of the requirements.
+// Groups them by requirement, in the order of the requirements.
 std::vector<std::pair<std::string, std::vector<const Observed*>>> by_requirement(
     std::span<const Observed> all, bool strict) {
   std::vector<std::pair<std::string, std::vector<const Observed*>>> groups;

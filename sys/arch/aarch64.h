@@ -35,7 +35,7 @@ CallRegisters decode(const GeneralRegisters& r);
 CallRegisters decode(const CompatRegisters& r);
 CallRegisters decode(const Registers& r);  // includes the number of its call
 
-// By DWARF number (aadwarf64, 4.1): x0 to x30, sp, pc.
+// These are numbered as in DWARF (aadwarf64, 4.1): x0 to x30, sp, pc.
 inline constexpr std::size_t kUnwindStackPointer = 31;
 inline constexpr std::size_t kUnwindProgramCounter = 32;
 using UnwindRegisters = std::array<std::uint64_t, 33>;
@@ -53,7 +53,7 @@ inline constexpr std::uint32_t kSyscallMask = 0xffffffff;
 // make; otherwise with the system call instruction at `at`.
 Registers with_call(Registers r, bool at_entry, std::uint64_t at, std::uint64_t nr,
                     const std::array<std::uint64_t, 5>& args);
-// For a thread that was at the entry of a call: makes it repeat that call.
+// Makes a thread that was at the entry of a call repeat that call.
 Registers before_call(Registers r);
 
 inline constexpr std::size_t kMostWatches = 16;

@@ -29,8 +29,8 @@ struct CompatRegisters {
 CallRegisters decode(const Registers& r);
 CallRegisters decode(const CompatRegisters& r);
 
-// By DWARF number (System V ABI for AMD64, figure 3.36): rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8
-// to r15, rip.
+// These are numbered as in DWARF (System V ABI for AMD64, figure 3.36): rax, rdx, rcx, rbx, rsi,
+// rdi, rbp, rsp, r8 to r15, rip.
 inline constexpr std::size_t kUnwindStackPointer = 7;
 inline constexpr std::size_t kUnwindProgramCounter = 16;
 using UnwindRegisters = std::array<std::uint64_t, 17>;
@@ -48,7 +48,7 @@ inline constexpr std::uint32_t kSyscallMask = 0xffff;
 // make; otherwise with the system call instruction at `at`.
 Registers with_call(Registers r, bool at_entry, std::uint64_t at, std::uint64_t nr,
                     const std::array<std::uint64_t, 5>& args);
-// For a thread that was at the entry of a call: makes it repeat that call.
+// Makes a thread that was at the entry of a call repeat that call.
 Registers before_call(Registers r);
 
 // DR7 (Intel SDM, volume 3, 18.2.4). Each of the four: enabled in this thread, on writes only, 8

@@ -62,7 +62,7 @@ void bad_signature_of_the_second_of_three() {
   replace_and_hold(publish_with_dash());
 }
 
-// By an update, which stores the right version.
+// The update stores the right version.
 void bad_version_until_the_update() {
   const Region r = publish_version(3);
   pause();

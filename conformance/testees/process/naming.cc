@@ -42,7 +42,7 @@ void bad_name_always() {
   hold(r);
 }
 
-// With anonymous memory: no descriptor is free for a memfd.
+// The memory is anonymous, because no descriptor is free for a memfd.
 Region make_anonymous_region() {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) die("getrlimit");

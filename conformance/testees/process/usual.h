@@ -27,7 +27,7 @@ inline Region publish() { return publish(usual_message()); }
 // The message follows the header after `gap` bytes.
 Region publish_inline(const Bytes& bytes, std::size_t gap, const Plan& plan);
 
-// As publish(), with this version.
+// Publishes as publish() does, with this version.
 Region publish_version(std::uint32_t version);
 
 // Announces, and stays until the end.
@@ -41,7 +41,7 @@ void withdraw(const Region& r);
 // Runs `work` in a process that shares our memory, and waits.
 void in_a_process_with_our_memory(std::function<void()> work);
 
-// For cases that are about programs of 32 bits.
+// Says that a case about programs of 32 bits cannot be shown, if this is a 64-bit build.
 void needs_32_bits();
 
 }  // namespace ctxconf::testees

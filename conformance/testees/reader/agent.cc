@@ -71,7 +71,7 @@ struct Agent::Process {
   std::optional<Mappings> files;
   std::uint64_t found_for = 0;
   std::vector<Access> accesses;
-  // For readers that do not look for new names at each sample.
+  // Used by readers that do not look for new names at each sample.
   SharedContext names_from;
   std::optional<steady_clock::time_point> refreshed;
   // What a broken reader keeps.

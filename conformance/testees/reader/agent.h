@@ -46,7 +46,7 @@ class Agent {
   Answer process(pid_t pid);
   Answer thread(pid_t pid, pid_t tid, const std::optional<SecondSource>& second);
   static Answer record(const std::vector<std::uint8_t>& bytes, const KeyMap& names);
-  // As if it was started again.
+  // Behaves as if it was started again.
   void forget(pid_t pid);
   // What it finds out about a process without a context.
   static Pairs defaults_of(pid_t pid);

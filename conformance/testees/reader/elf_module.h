@@ -24,7 +24,7 @@ struct Module {
   std::vector<Elf64_Rela> relocations;
 
   std::string_view name_of(const Elf64_Sym& symbol) const;
-  // Of the symbol of a relocation; empty: it has none.
+  // The name of the symbol of a relocation; empty: it has none.
   std::string_view name_of(const Elf64_Rela& relocation) const;
 };
 

@@ -162,7 +162,7 @@ std::optional<Header> copy_header(const Memory& memory, const HeaderPlace& place
     out.pointer = le64toh(out.pointer);
   }
   if (is_bad("pctx.reader.thirty-two-bit-target") && place.mapping.end <= UINT32_MAX) {
-    // As if the timestamp were packed next to a pointer of four bytes.
+    // Reads as if the timestamp were packed next to a pointer of four bytes.
     std::uint32_t pointer = 0;
     if (!memory.copy(place.mapping.begin + 20, &pointer, sizeof pointer)) return std::nullopt;
     out.pointer = pointer;

@@ -23,14 +23,14 @@ struct Header {
 };
 static_assert(sizeof(Header) == 32);
 
-// Of a process, in which the header is the start of a mapping.
+// A place in a process; the header is the start of a mapping.
 struct HeaderPlace {
   pid_t pid = 0;
   Mapping mapping;
 };
 
 std::optional<Header> copy_header(const Memory& memory, const HeaderPlace& place);
-// With the signature and a version that this reader knows.
+// Whether it has the signature and a version that this reader knows.
 bool is_context(const Header& header);
 // Whether the reader would use a context with this timestamp, which is not zero.
 bool is_plausible(const Header& header, pid_t pid);

@@ -32,7 +32,7 @@ std::expected<Mappings, int> mappings_of(pid_t pid);
 // Those whose name is that of a process context.
 Mappings candidates_of(const Mappings& all);
 
-// Of /proc/PID/stat; 0: there is no such process.
+// Read from /proc/PID/stat; 0: there is no such process.
 std::uint64_t start_ticks_of(pid_t pid);
 pid_t parent_of(pid_t pid);
 char state_of(pid_t pid);

@@ -88,7 +88,7 @@ bool is_valid(std::uint8_t byte) {
   return byte == 1;
 }
 
-// As many bytes as there are, from a page to the next.
+// Copies as many bytes as there are, from a page to the next.
 Bytes copy_while_readable(const CopyBytes& copy, std::size_t offset, std::size_t most) {
   constexpr std::size_t kPart = 64;
   Bytes out;

@@ -13,7 +13,7 @@
 namespace ctxconf::testees {
 namespace {
 
-// Of one entry. Used by one thread at a time.
+// A ring of one entry, used by one thread at a time.
 class Ring {
  public:
   Ring() {
@@ -67,7 +67,7 @@ class Ring {
   io_uring_params offsets_{};
 };
 
-// Of this process, which has one.
+// The only ring of this process.
 Ring& ring() {
   static Ring only;
   return only;

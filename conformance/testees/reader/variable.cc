@@ -107,7 +107,7 @@ std::vector<Definition> definitions_in(const std::vector<Module>& modules) {
   return out;
 }
 
-// From the thread pointer of any thread to the variable of the executable.
+// The distance from the thread pointer of any thread to the variable of the executable.
 std::uint64_t local_exec_offset(const Elf64_Phdr& tls, std::uint64_t value) {
   const std::uint64_t mask = std::max<std::uint64_t>(tls.p_align, 1) - 1;
 #if defined(__x86_64__)

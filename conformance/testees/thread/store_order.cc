@@ -35,7 +35,7 @@ void attached_now() {
 
 bool go_on() { return !done.load(std::memory_order_relaxed); }
 
-// By default so long that two changes do not pass for one.
+// By default it takes so long that two changes do not pass for one.
 void work(int turns = 1000) {
   volatile int left = turns;
   while (left > 0) left = left - 1;
