@@ -61,19 +61,23 @@ int attach_to(const JudgeOptions& options, const std::vector<std::string>& pids,
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   // A process that cannot be read is unreachable; that does not mean that it has no context.
   std::string unreachable;
+  std::string unread;
+  std::size_t readable = 0;
   for (const auto& p : timeline.processes) {
     const bool unseen =
         std::ranges::all_of(p.images, [](const Image& image) { return image.snapshots.empty(); });
     if (!all && unseen)
       unreachable = fmt::format("process {} ended before it could be examined", p.pid);
     for (const auto& image : p.images) {
-      for (const auto& note : image.notes) {
-        if (!all && note.find("cannot be") != std::string::npos) {
-          unreachable = fmt::format("process {} {}", p.pid, note);
-        }
+      if (image.unread.empty()) {
+        ++readable;
+      } else {
+        unread = fmt::format("process {} {}", p.pid, image.unread);
       }
     }
   }
+  // With --all, the others are judged.
+  if (!unread.empty() && (!all || readable == 0)) unreachable = unread;
   const int code = conclude_run(options, prepared, timeline, "attach", unreachable);
   if (!recorded->left_a_thread) return code;
   std::fflush(nullptr);

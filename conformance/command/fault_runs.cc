@@ -143,6 +143,7 @@ void Cells::take(Timeline part) {
   for (FaultRun& f : part.faults) timeline_.faults.push_back(std::move(f));
   for (FaultCell& c : part.cells) timeline_.cells.push_back(std::move(c));
   timeline_.stops += part.stops;
+  if (timeline_.incomplete.empty()) timeline_.incomplete = std::move(part.incomplete);
 }
 
 JobsEnding Cells::do_these(const std::vector<std::size_t>& indexes, bool shows_progress) {

@@ -665,6 +665,11 @@ class WrapTest(Case):
         self.expect_exit(CLEAN, "wrap", "--require-observable", "--only", "pctx.header.signature",
                          "--", WRITER, "--hold", "150ms", out="^1 passed, .* of 1 selected")
 
+    def test_how_a_program_ends_under_denial_is_compared(self):
+        row = "pctx.publish.survives-total-denial"
+        self.expect_exit(CLEAN, "wrap", "--faults", "--require-observable", "--only", row, "--", WRITER, "--hold",
+                         "100ms", deadline_s=300, out=[f"^INFO +{row}", "it exited 1, and 0 where nothing is denied"])
+
     def test_require_observable_takes_globs(self):
         wrap = ("--", WRITER, "--hold", "150ms")
         self.expect_exit(CLEAN, "wrap", "--require-observable=pctx.header.sig*",
@@ -1636,6 +1641,9 @@ os._exit(0)
                                 preexec_fn=lambda: refuse(PROCESS_VM_READV, PREAD64))
         self.assertIn("needs to read the memory of what it starts", done.err)
         self.assertIn("a seccomp filter may refuse it", done.err)
+        done = self.expect_exit(UNREACHABLE, "attach", "--all", "--for", "100ms",
+                                preexec_fn=lambda: refuse(PROCESS_VM_READV, PREAD64))
+        self.assertRegex(done.err, r"process \d+ memory cannot be read")
 
     def test_memory_that_does_not_answer(self):
         withheld = [os.path.join(BIN, "store_target"), "withheld"]

@@ -381,6 +381,8 @@ struct Image {
   std::int64_t boottime_offset_ns = 0;  // the time namespace's, to be added to our clock
   std::uint64_t started_ns = 0;         // our CLOCK_BOOTTIME at exec or first sight
   std::string ending;
+  std::string unread;  // why its mappings or its memory could not be read; empty: they could
+  std::uint64_t unexamined = 0;  // in one look: candidates with something in them, over the limit
   std::vector<Snapshot> snapshots;
   std::uint64_t snapshots_dropped = 0;  // over the limit
   std::uint64_t snapshots_judged = 0;   // of these, before they went: see requirements_dropped

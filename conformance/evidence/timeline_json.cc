@@ -567,6 +567,8 @@ void members(auto& m, Is<Image> auto& i) {
   m.number("boottime_offset_ns", i.boottime_offset_ns);
   m.number("started_ns", i.started_ns);
   m.text("ending", i.ending);
+  if (m.has("unread", !i.unread.empty())) m.text("unread", i.unread);
+  if (m.has("unexamined", i.unexamined > 0)) m.number("unexamined", i.unexamined);
   m.list("snapshots", i.snapshots);
   m.number("snapshots_dropped", i.snapshots_dropped);
   if (m.has("snapshots_judged", true)) m.number("snapshots_judged", i.snapshots_judged);

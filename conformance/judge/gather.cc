@@ -72,7 +72,9 @@ Finding ask(const Timeline& t, const ImageEvidence& e, const Requirement& r,
             const RequirementRule& rule) {
   const bool judged = !e.faulted || is_judged_under_faults(rule, e);
   Finding f = judged ? rule.rule(e) : not_judged_under_faults(t);
-  if (f.outcome == Outcome::kPass) {
+  const bool says_nothing_is_wrong =
+      f.outcome == Outcome::kPass || f.outcome == Outcome::kInfo || f.outcome == Outcome::kNa;
+  if (says_nothing_is_wrong) {
     auto why = rests_on_dropped(*e.image, rule);
     if (!why) why = rests_on_dropped_calls(*e.image, r);
     if (why) f = *std::move(why);

@@ -1,6 +1,7 @@
 #include "conformance/judge/judge.h"
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <csignal>
@@ -101,6 +102,47 @@ TEST(Judge, NoPassRestsOnStatesThatNobodyHasSeen) {
   EXPECT_EQ(unjudged.outcome, Outcome::kUnobservable);
   EXPECT_EQ(unjudged.findings[0].saw.find("1 state was neither kept nor judged"), 0U)
       << unjudged.findings[0].saw;
+}
+
+TEST(Judge, NothingIsRightBecauseTheRestWasNotSeen) {
+  Timeline t;
+  t.processes = {process(12, {kEmptyButValid})};
+  Image& image = t.processes[0].images[0];
+  const auto outcome = [&](std::string_view id) {
+    return requirement(judge(t, all_requirements()), id).outcome;
+  };
+  // No entity is in the states that were kept.
+  ASSERT_EQ(outcome("pctx.payload.entity-type"), Outcome::kNa);
+  EXPECT_EQ(judge(t, all_requirements()).incomplete, "");
+  image.snapshots_dropped = 5;
+  image.snapshots_judged = 3;
+  EXPECT_EQ(outcome("pctx.payload.entity-type"), Outcome::kUnobservable);
+  EXPECT_EQ(judge(t, all_requirements()).incomplete,
+            "2 states of process 12 were neither kept nor judged: there were too many");
+}
+
+TEST(Judge, ARunIsIncompleteWhereAContextWasNotRead) {
+  Timeline t;
+  t.processes = {process(12, {kEmptyButValid}), process(13, {})};
+  Image& image = t.processes[1].images[0];
+  const auto incomplete = [&] { return judge(t, all_requirements()).incomplete; };
+  image.unread = "memory cannot be read: process_vm_readv: Operation not permitted";
+  EXPECT_EQ(incomplete(), "") << "it may have none";
+  SystemCall naming;
+  naming.name = "prctl";
+  naming.args = {PR_SET_VMA, PR_SET_VMA_ANON_NAME, 0x1000, 4096, 0, 0};
+  naming.text = "OTEL_CTX";
+  image.calls = {naming};
+  EXPECT_EQ(incomplete(),
+            "process 13 has a context, and its memory cannot be read: process_vm_readv: Operation "
+            "not permitted; run ctxconf as root or with CAP_SYS_PTRACE");
+  t.cells = {FaultCell{.session = 1}};
+  t.processes[1].session = 1;
+  EXPECT_EQ(incomplete(), "") << "only in a run with faults";
+  image = {};
+  image.unexamined = 2;
+  t.cells.clear();
+  EXPECT_EQ(incomplete(), "process 13 has 2 more mappings named OTEL_CTX than are examined");
 }
 
 TEST(Judge, NoPassRestsOnLooksAtThreadsThatNobodyHasSeen) {

@@ -17,6 +17,7 @@
 #include "conformance/judge/gather.h"
 #include "conformance/judge/judge.h"
 #include "conformance/rules/operation_pictures.h"
+#include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -378,6 +379,39 @@ std::string not_judged(const std::vector<ImageEvidence>& evidence) {
                      count == 1 ? "was" : "were", kMostPayload >> 20U);
 }
 
+// Why something of the program was never seen, or was seen and neither judged nor kept. Empty:
+// nothing.
+std::string unseen(const Timeline& t) {
+  const auto is_in_cell = [&](const Process& p) {
+    return std::ranges::find(t.cells, p.session, &FaultCell::session) != t.cells.end();
+  };
+  const auto had_context = [](const Image& i) {
+    return std::ranges::any_of(i.snapshots,
+                               [](const Snapshot& s) { return !s.candidates.empty(); });
+  };
+  for (const Process& p : t.processes) {
+    if (is_in_cell(p)) continue;
+    for (const Image& i : p.images) {
+      if (!i.unread.empty() &&
+          (had_context(i) || std::ranges::any_of(i.calls, is_context_naming))) {
+        return fmt::format(
+            "process {} has a context, and its {}; run ctxconf as root or with CAP_SYS_PTRACE",
+            p.pid, i.unread);
+      }
+      if (i.unexamined > 0) {
+        return fmt::format("process {} has {} more mappings named OTEL_CTX than are examined",
+                           p.pid, i.unexamined);
+      }
+      if (i.snapshots_dropped > i.snapshots_judged) {
+        return fmt::format(
+            "{} states of process {} were neither kept nor judged: there were too many",
+            i.snapshots_dropped - i.snapshots_judged, p.pid);
+      }
+    }
+  }
+  return {};
+}
+
 // The deepest that any image was looked at: what a mode may record, it records only where it is
 // asked for, and the host and the program let it.
 Level level_of(const Timeline& t, const std::vector<const Requirement*>& selected) {
@@ -532,6 +566,7 @@ void summarise(const Timeline& t, const std::vector<ImageEvidence>& evidence,
   for (auto& note : adapter_notes(t)) out.notes.push_back(std::move(note));
   add_injections(t, out);
   out.incomplete = not_judged(evidence);
+  if (out.incomplete.empty()) out.incomplete = unseen(t);
   add_images(t, evidence, out);
   add_harness_fault(t, out);
   add_crashes(t, evidence, out);

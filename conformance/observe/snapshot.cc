@@ -214,7 +214,8 @@ SnapshotRecorder::SnapshotRecorder(ImageKey key, SnapshotLimits limits)
     const auto told = sys::environment_variable(key.pid, "TRACEPARENT");
     if (told && traceparent_from(*told)) image_.traceparent = *told;
   } else if (facts.error().err != ESRCH) {
-    note("cannot be examined: " + sys::to_string(facts.error()));
+    image_.unread = "cannot be examined: " + sys::to_string(facts.error());
+    note(image_.unread);
   }
 }
 
@@ -222,6 +223,31 @@ void SnapshotRecorder::note(const std::string& text) {
   if (std::ranges::find(image_.notes, text) == image_.notes.end() && image_.notes.size() < 16) {
     image_.notes.push_back(text);
   }
+}
+
+void SnapshotRecorder::unread(const std::string& what, const sys::Error& why) {
+  const std::string text = what + " cannot be read: " + sys::to_string(why);
+  note(text);
+  // Otherwise the memory is as the program has it.
+  if (why.err != EFAULT && why.err != EIO) image_.unread = text;
+}
+
+void SnapshotRecorder::keep_those_in_use(std::vector<Candidate>& candidates) {
+  const std::size_t all = candidates.size();
+  if (all > limits_.headers) candidates.resize(limits_.headers);
+  const auto rest = std::ranges::stable_partition(candidates, [this](const Candidate& c) {
+    std::array<std::byte, abi::kHeaderBytes> head{};
+    return memory_.read_exact(c.entries.front().range.begin(), head).has_value() &&
+           std::ranges::any_of(head, [](std::byte b) { return b != std::byte{0}; });
+  });
+  const std::size_t in_use = candidates.size() - rest.size() + (all - candidates.size());
+  if (in_use > limits_.candidates) {
+    image_.unexamined = std::max<std::uint64_t>(image_.unexamined, in_use - limits_.candidates);
+  }
+  candidates.resize(std::min(candidates.size(), limits_.candidates));
+  // In the order of addresses, as in every other look.
+  std::ranges::sort(candidates, {},
+                    [](const Candidate& c) { return c.entries.front().range.begin(); });
 }
 
 bool SnapshotRecorder::meets_update() const {
@@ -252,8 +278,7 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth
   auto entries = sys::find_all_mappings(pid, prefixes);
   if (!entries) {
     // ESRCH: the process ended meanwhile, which is not a fault.
-    if (entries.error().err != ESRCH)
-      note("mappings cannot be read: " + sys::to_string(entries.error()));
+    if (entries.error().err != ESRCH) unread("mappings", entries.error());
     return std::nullopt;
   }
   s.candidates = join_split_entries(std::move(*entries));
@@ -261,10 +286,10 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth
     crowded_looks_ = 0;
   } else {
     if (crowded_looks_++ == 0) {
-      note("has " + std::to_string(s.candidates.size()) + " mappings named OTEL_CTX; the first " +
-           std::to_string(limits_.candidates) + " are examined");
+      note("has " + std::to_string(s.candidates.size()) + " mappings named OTEL_CTX; " +
+           std::to_string(limits_.candidates) + " are examined, those that are not blank first");
     }
-    s.candidates.resize(limits_.candidates);
+    keep_those_in_use(s.candidates);
   }
 
   // Once a context was seen, searches only at the end: a later one may have another name.
@@ -298,7 +323,7 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth
       std::byte byte{};
       if (const auto got = memory_.read_some(c.entries.front().range.begin(), std::span(&byte, 1));
           !got && got.error().err != ESRCH) {
-        note("memory cannot be read: " + sys::to_string(got.error()));
+        unread("memory", got.error());
       }
     } else if (!has_signature(head.bytes)) {
       const auto range =

@@ -38,6 +38,7 @@ struct SnapshotLimits {
   std::size_t judged = 20'000;                             // later ones, at most
   std::uint64_t judged_bytes = std::uint64_t{256} << 20U;  // ... of all of them
   std::size_t candidates = 16;                             // per snapshot
+  std::size_t headers = 4096;                              // of more candidates, to choose them
   // How many consecutive looks may find more candidates; after that, only looks that no call of the
   // program caused count.
   std::size_t crowded_looks = 64;
@@ -79,6 +80,11 @@ class SnapshotRecorder {
 
  private:
   void note(const std::string& text);
+  // `what` cannot be read.
+  void unread(const std::string& what, const sys::Error& why);
+  // Of more candidates than are examined, the first ones, and those that are not blank before
+  // others.
+  void keep_those_in_use(std::vector<Candidate>& candidates);
   void copy_candidate(Candidate& candidate);
   void keep_apart(MemoryBlock& payload);
   std::optional<std::uint64_t> append(Snapshot snapshot);  // its index; nothing: not kept

@@ -547,7 +547,27 @@ TEST_F(SnapshotTest, MoreCandidatesThanTheLimitAreNoted) {
   r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   EXPECT_EQ(last_of(r).candidates.size(), 3U);
-  EXPECT_THAT(r.image().notes, ElementsAre(HasSubstr("5 mappings named OTEL_CTX; the first 3")));
+  EXPECT_THAT(r.image().notes, ElementsAre(HasSubstr("5 mappings named OTEL_CTX; 3 are examined")));
+  EXPECT_EQ(r.image().unexamined, 2U);
+}
+
+TEST_F(SnapshotTest, BlankMappingsHideNoContext) {
+  const Forked child([](const Talk& talk) {
+    fill_header(map_memfd(1), address_of(kPayload.data()), kPayload.size());
+    for (int i = 0; i < 4; ++i) map_memfd(1);
+    fill_header(map_memfd(1), address_of(kPayload.data()), kPayload.size());
+    for (int i = 0; i < 4; ++i) map_memfd(1);
+    talk.say(0);
+  });
+  child.hear();
+  auto r = recorder_of(child, {.candidates = 3});
+  r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
+  ASSERT_EQ(last_of(r).candidates.size(), 3U);
+  const auto is_blank = [](const Candidate& c) {
+    return c.memory.front().bytes.front() == std::byte{0};
+  };
+  EXPECT_EQ(std::ranges::count_if(last_of(r).candidates, is_blank), 1);
+  EXPECT_EQ(r.image().unexamined, 0U);
 }
 
 TEST_F(SnapshotTest, WithVeryManyCandidatesNoLookIsTakenForEachCall) {

@@ -515,6 +515,15 @@ Finding no_name_at_all(const ImageEvidence& e) {
   return passed();
 }
 
+// In a cell: that of the program in the first run.
+std::optional<int> exit_code_without_faults(const ImageEvidence& e) {
+  if (e.cell == nullptr) return {};
+  for (const Process& p : e.timeline->processes) {
+    if (p.session == 0 && is_root(*e.timeline, p)) return p.exit_code;
+  }
+  return {};
+}
+
 Finding survives_total_denial(const ImageEvidence& e) {
   const Calls refused = faults_of(e, is_context_memfd);
   if (refused.empty() || !is_denied(e, "madvise") || !is_denied(e, "prctl")) {
@@ -525,6 +534,13 @@ Finding survives_total_denial(const ImageEvidence& e) {
   if (died(e)) return death(e, "all calls were denied", refused);
   if (lived_on(e)) return passed("it answered every request then and later");
   if (!is_concluded(e)) return not_concluded(e);
+  const auto usual = exit_code_without_faults(e);
+  if (is_last_image(e) && usual && e.process->exit_code) {
+    if (*usual == *e.process->exit_code) return passed();
+    return info(
+        fmt::format("it exited {}, and {} where nothing is denied", *e.process->exit_code, *usual),
+        "exits otherwise where all calls are denied");
+  }
   if (is_last_image(e) && e.process->exit_code.value_or(0) != 0) {
     return unobservable(fmt::format("it exited {}; how it ends without denied calls is unknown",
                                     *e.process->exit_code),

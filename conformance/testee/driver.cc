@@ -83,6 +83,8 @@ void append(Timeline part, Timeline& to) {
   add_new(std::move(part.skipped), to.skipped);
   add_new(std::move(part.notes), to.notes);
   to.stops += part.stops;
+  to.partial = to.partial || part.partial;
+  if (to.incomplete.empty()) to.incomplete = std::move(part.incomplete);
 }
 
 Driver::Driver(const TesteeOptions& options, std::vector<const Requirement*> selected)

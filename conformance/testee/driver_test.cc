@@ -97,6 +97,15 @@ class DriverTest : public testing::Test {
   Timeline timeline_;
 };
 
+TEST(AppendTest, WhatAGroupLacksTheRunLacks) {
+  Timeline whole;
+  Timeline part;
+  part.incomplete = "3 processes were not judged";
+  append(std::move(part), whole);
+  append({}, whole);
+  EXPECT_EQ(whole.incomplete, "3 processes were not judged");
+}
+
 TEST_F(DriverTest, ChecksOfAGroupShareAProcess) {
   Driver d = driver("none");
   const std::vector<Group> groups = {group_of("one", 3, publish), group_of("two", 1, publish)};
