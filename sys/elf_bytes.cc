@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace ctxconf::sys {
 namespace {
@@ -70,6 +71,22 @@ bool translate(std::span<std::byte> records, Elf_Type type, ElfFormat format) {
                        : elf32_xlatetom(&data, &data, encoding)) != nullptr;
 }
 
+// Opens the file that was looked at; its path may lead to another one by now. Without /proc it has
+// to be opened by its path.
+Result<Fd> open_found(const Fd& found, const struct stat& file, const std::string& path) {
+  // O_NONBLOCK: somebody may hold a lease on the file.
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  Fd fd(::open(("/proc/self/fd/" + std::to_string(found.get())).c_str(), kFlags));
+  if (fd.is_open()) return fd;
+  if (errno == ENOENT) fd = Fd(::open(path.c_str(), kFlags));
+  if (!fd.is_open()) return fail("open ELF file", errno, path);
+  struct stat opened{};
+  if (fstat(fd.get(), &opened) != 0) return fail("fstat", errno, path);
+  const bool same = opened.st_dev == file.st_dev && opened.st_ino == file.st_ino;
+  if (!same) return fail("open ELF file", ESTALE, path);
+  return fd;
+}
+
 }  // namespace
 
 std::unexpected<Error> used_up(const ElfBudget& budget) {
@@ -94,10 +111,8 @@ Result<ElfBytes> ElfBytes::open(const std::string& path,
   if (!S_ISREG(file.st_mode)) return fail("open ELF file", EINVAL, path + ": not a regular file");
   if (expected && *expected != identity_of(file)) return fail("open ELF file", ESTALE, path);
   ElfBytes bytes;
-  // O_NONBLOCK: somebody may hold a lease on the file.
-  bytes.fd_ = Fd(::open(("/proc/self/fd/" + std::to_string(found.get())).c_str(),
-                        O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (!bytes.fd_.is_open()) return fail("open ELF file", errno, path);
+  CTX_ASSIGN_OR_RETURN(fd, open_found(found, file, path));
+  bytes.fd_ = std::move(fd);
   bytes.identity_ = identity_of(file);
   bytes.size_ = bytes.identity_.size;
   return bytes;

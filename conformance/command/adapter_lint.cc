@@ -478,7 +478,8 @@ Command adapter_lint_command(CLI::App& app, const Words& /*command_line*/) {
                                      "check that an adapter follows the testee protocol:\n"
                                      "ctxconf adapter-lint [options] -- ADAPTER [ARGS]");
   sub->footer(
-      "Exit codes: 0 clean, 1 a finding, 2 usage, or it cannot be started, 70 a bug in ctxconf.");
+      "Exit codes: 0 clean, 1 a finding, 2 usage, or it cannot be started, 3 no /proc,\n"
+      "70 a bug in ctxconf.");
   return command_by_hand(sub, o, lint);
 }
 

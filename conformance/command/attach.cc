@@ -42,6 +42,7 @@ int attach_to(const JudgeOptions& options, const std::vector<std::string>& pids,
   attach.unreachable = give_up_on;
   const Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
+  if (const int code = check_proc("attach"); code != 0) return code;
   if (const int code = prepare_output(prepared); code != 0) return code;
   std::vector<std::string> target = pids;
   if (all) target = {"--all"};

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 
+#include "conformance/command/judging.h"
 #include "conformance/command/print.h"
 #include "conformance/verdict/exit_code.h"
 
@@ -13,10 +14,11 @@ Command command_by_hand(CLI::App* sub, const std::shared_ptr<AdapterCommand>& o,
   add_channel(*sub, o->channel, o->timeout_scale);
   return {.app = sub,
           .run =
-              [o, run](const Words& program) {
+              [o, run, sub](const Words& program) {
                 if (!std::isfinite(o->timeout_scale)) {
                   return complain(kExitUsage, "--timeout-scale: not a number");
                 }
+                if (const int code = check_proc(sub->get_name()); code != 0) return code;
                 o->adapter = program;
                 return run(*o);
               },

@@ -5,6 +5,7 @@
 
 #include "conformance/command/command.h"
 #include "conformance/command/host_facts.h"
+#include "conformance/command/judging.h"
 #include "conformance/command/print.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/capabilities.h"
@@ -23,7 +24,17 @@ std::string facts_text(std::span<const sys::HostFact> facts) {
 
 namespace {
 
+// Most probes need /proc too, and would blame something else.
+int doctor_without_proc() {
+  const sys::HostFact proc = {"proc", false, "/proc is not mounted here", kHowToMountProc};
+  return print("What this host lets ctxconf see:\n\n" + facts_text(std::span(&proc, 1)) +
+                   "\nctxconf wrap    does not work here: needs /proc\n"
+                   "ctxconf attach  does not work here: needs /proc\n",
+               kExitClean);
+}
+
 int doctor() {
+  if (!has_proc()) return doctor_without_proc();
   const auto& host = sys::Capabilities::of_this_host();
   const sys::Capabilities reach(sys::probe_reach());
   std::string out = "What this host lets ctxconf see:\n\n" + facts_text(host.facts()) +

@@ -341,10 +341,12 @@ void give_up_on(pid_t pid) {
   _exit(kExitUnreachable);
 }
 
+bool has_proc() { return access("/proc/self/stat", F_OK) == 0; }
+
 int check_proc(const std::string& what) {
-  if (access("/proc/self/stat", F_OK) == 0) return 0;
+  if (has_proc()) return 0;
   return complain(kExitUnreachable, what + " needs /proc, which is not mounted here",
-                  "mount -t proc proc /proc");
+                  kHowToMountProc);
 }
 
 int prepare_recording(const JudgeOptions& options, const Prepared& prepared,

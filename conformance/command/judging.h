@@ -55,7 +55,10 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
                  const std::string& mode, std::string unreachable = {},
                  RunResult* judged = nullptr);
 
-// Every command needs /proc. Returns 0, or the exit code after a complaint.
+inline constexpr const char* kHowToMountProc = "mount -t proc proc /proc";
+bool has_proc();
+// Checks for /proc, which every command needs that starts or observes processes. Returns 0, or the
+// exit code after a complaint.
 int check_proc(const std::string& what);
 
 // Checks what recording a started program needs of this host; adds a note for each thing that is

@@ -23,6 +23,7 @@
 #include "conformance/command/files.h"
 #include "conformance/command/generated_programs.h"
 #include "conformance/command/has_check.h"
+#include "conformance/command/judging.h"
 #include "conformance/command/print.h"
 #include "conformance/evidence/timeline.h"
 #include "conformance/judge/judge.h"
@@ -595,6 +596,9 @@ Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
   return {.app = sub,
           .run =
               [o, generate](const Words& /*program*/) {
+                if (!o->generated.show) {
+                  if (const int code = check_proc("selftest"); code != 0) return code;
+                }
                 if (o->selftest.shaken) sys::begin_shaking(*o->selftest.shaken);
                 if (generate->count() == 0 && o->generated.scripts.empty()) {
                   return selftest(o->selftest);

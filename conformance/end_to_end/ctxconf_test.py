@@ -1525,13 +1525,32 @@ class AttachTest(Case):
     @unittest.skipUnless(os.geteuid() == 0 and runs("unshare", "-m", "true"),
                          "needs root and unshare(1): makes namespaces")
     def test_without_proc(self):
-        for words, about in ((["wrap", "--", "true"], "wrap needs /proc, which is not mounted"),
-                             (["run", "--", "true"], "run needs /proc"),
-                             (["attach", "1"], "/proc: is it mounted")):
+        def expect(code, *words, **kwargs):
+            return self.expect_exit(code, "-m", "sh", "-c",
+                                    'mount -t tmpfs none /proc && exec "$@"', "sh", CTXCONF, *words,
+                                    program="unshare", **kwargs)
+
+        adapter = os.path.join(BIN, "adapter_cpp")
+        script = self.write("script.jsonl", '{"ctxconf-script":1}\n{"op":"exit","code":0}\n')
+        for words in (["wrap", "--", "true"], ["run", "--", "true"], ["reader", "--", "true"],
+                      ["adapter-lint", "--", adapter], ["repl", "--", adapter], ["attach", "1"],
+                      ["attach", "--all"], ["puppet", script], ["selftest"],
+                      ["selftest", "--generate", "1", "--seed", "1"]):
             with self.subTest(words):
-                self.expect_exit(UNREACHABLE, "-m", "sh", "-c",
-                                 'mount -t tmpfs none /proc && exec "$@"', "sh", CTXCONF, *words,
-                                 program="unshare", err=["^ctxconf: ", about])
+                done = expect(UNREACHABLE, *words, err=[
+                    f"\\Actxconf: {words[0]} needs /proc, which is not mounted here$",
+                    "^ +mount -t proc proc /proc$"])
+                self.assertEqual(done.out, "", done)
+                self.assert_nothing_runs()
+        expect(CLEAN, "doctor", out=["^no +proc +/proc is not mounted here$",
+                                     "^ +to get it: mount -t proc proc /proc$",
+                                     "^ctxconf wrap +does not work here: needs /proc$",
+                                     "^ctxconf attach +does not work here: needs /proc$"])
+        # Nothing else of the host is needed.
+        plain = self.expect_exit(CLEAN, "elf", adapter)
+        self.assertEqual(expect(CLEAN, "elf", adapter).out, plain.out)
+        expect(USAGE, "elf", "nowhere", err="nowhere: No such file")
+        expect(CLEAN, "reader", "--show=list")
 
     @unittest.skipUnless(os.path.exists(TESTEE_32) and runs(TESTEE_32, "--list"),
                          "no 32-bit programs here")
