@@ -7,6 +7,9 @@
 #include <cstdint>
 #include <optional>
 #include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "conformance/command/command.h"
 #include "conformance/command/files.h"
@@ -24,22 +27,67 @@ constexpr std::array kCommands = {
     doctor_command, list_command,   explain_command, expect_command,       drift_command,
     report_command, golden_command, selftest_command};
 
-// `@FILE` stands for the words in a file, separated by white space; `#` begins a comment.
-sys::Result<std::vector<std::string>> expand(const std::vector<std::string>& words) {
-  std::vector<std::string> out;
+// `@FILE` stands for the words in a file, separated by white space; `#` begins a comment. A word
+// whose file cannot be read stays, and `problem` says why.
+Words expand(const Words& words, std::string& problem) {
+  Words out;
   for (const auto& word : words) {
     if (word.size() < 2 || word.front() != '@') {
       out.push_back(word);
       continue;
     }
-    CTX_ASSIGN_OR_RETURN(text, read_file(word.substr(1), 1U << 20U));
-    std::istringstream lines(text);
+    const auto text = read_file(word.substr(1), 1U << 20U);
+    if (!text) {
+      if (problem.empty()) problem = sys::to_string(text.error());
+      out.push_back(word);
+      continue;
+    }
+    std::istringstream lines(*text);
     for (std::string line; std::getline(lines, line);) {
       std::istringstream in(line.substr(0, line.find('#')));
       for (std::string w; in >> w;) out.push_back(w);
     }
   }
   return out;
+}
+
+// The command that the words name, whether they can be parsed or not; null: none.
+const CLI::App* command_in(const Words& words, const std::vector<Command>& commands) {
+  for (const auto& word : words) {
+    for (const auto& command : commands) {
+      if (command.app->get_name() == word) return command.app;
+    }
+  }
+  return nullptr;
+}
+
+// The directories that the words name with --out. The parser does not tell: it stops at an error.
+Words output_folders(const Words& words, const CLI::App& command) {
+  Words out;
+  if (command.get_option_no_throw("--out") == nullptr) return out;
+  constexpr std::string_view kJoined = "--out=";
+  auto at = std::ranges::find(words, command.get_name());
+  for (; at != words.end() && *at != "--"; ++at) {
+    if (at->starts_with(kJoined)) out.push_back(at->substr(kJoined.size()));
+    if (!at->starts_with('-')) continue;
+    const auto* option = command.get_option_no_throw(*at);
+    if (option == nullptr || option->get_items_expected_min() == 0) continue;
+    const bool is_out = *at == "--out";
+    if (++at == words.end()) break;  // the value of the option
+    if (is_out) out.push_back(*at);
+  }
+  return out;
+}
+
+// Complains of words that no command will look at, and removes the reports of an earlier run in its
+// place.
+int refuse(const Words& words, const std::vector<Command>& commands, const std::string& text,
+           const std::string& what_to_do = {}) {
+  complain(kExitUsage, text, what_to_do);
+  const auto* command = command_in(words, commands);
+  if (command == nullptr) return kExitUsage;
+  for (const auto& folder : output_folders(words, *command)) (void)remove_reports(folder);
+  return kExitUsage;
 }
 
 int run_command_line(int argc, char** argv) {
@@ -51,8 +99,8 @@ int run_command_line(int argc, char** argv) {
   const bool has_dashes = dashes != words.end();
   if (has_dashes) program.assign(dashes + 1, words.end());
   words.erase(dashes, words.end());
-  auto expanded = expand(words);
-  if (!expanded) return complain(kExitUsage, sys::to_string(expanded.error()));
+  std::string unread;
+  words = expand(words, unread);
 
   CLI::App app("Judges programs that share OpenTelemetry context through process memory.",
                "ctxconf");
@@ -74,31 +122,33 @@ int run_command_line(int argc, char** argv) {
     return std::ranges::find_if(commands, [](const Command& c) { return c.app->parsed(); });
   };
 
-  std::vector<std::string> reversed(expanded->rbegin(), expanded->rend());
+  if (!unread.empty()) return refuse(words, commands, unread);
+
+  std::vector<std::string> reversed(words.rbegin(), words.rend());
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
     const auto command = named();
     if (command == commands.end()) {
-      if (!expanded->empty() && !expanded->front().starts_with('-')) {
-        return complain(kExitUsage, "no command " + expanded->front(), "ctxconf --help shows them");
+      if (!words.empty() && !words.front().starts_with('-')) {
+        return refuse(words, commands, "no command " + words.front(), "ctxconf --help shows them");
       }
-      return complain(kExitUsage, e.what(), "ctxconf --help shows the options");
+      return refuse(words, commands, e.what(), "ctxconf --help shows the options");
     }
     const std::string& name = command->app->get_name();
     if (!has_dashes && command->takes != nullptr) {
       const bool is_adapter = std::string_view(command->takes) == "adapter";
-      return complain(kExitUsage, e.what(),
-                      fmt::format("put -- before the {}: ctxconf {} -- {} [ARGS]", command->takes,
-                                  name, is_adapter ? "ADAPTER" : "CMD"));
+      return refuse(words, commands, e.what(),
+                    fmt::format("put -- before the {}: ctxconf {} -- {} [ARGS]", command->takes,
+                                name, is_adapter ? "ADAPTER" : "CMD"));
     }
-    return complain(kExitUsage, e.what(), "ctxconf " + name + " --help shows the options");
+    return refuse(words, commands, e.what(), "ctxconf " + name + " --help shows the options");
   }
   const auto command = named();
   if (has_dashes && command->takes == nullptr) {
-    return complain(kExitUsage,
-                    "only run, wrap, reader, adapter-lint and repl take a program after --");
+    return refuse(words, commands,
+                  "only run, wrap, reader, adapter-lint and repl take a program after --");
   }
   if (shaken) sys::begin_shaking(*shaken);
   return command->run(program);

@@ -127,6 +127,11 @@ std::optional<std::uint64_t> hex_number(const std::string& text) {
 }
 
 int settle(CommonOptions& o, const std::vector<std::string>& command_line) {
+  // The baseline may be one of the reports that are removed.
+  if (!o.judge.baseline.empty()) {
+    o.judge.baseline_text = read_file(o.judge.baseline, kLongestResultJson);
+  }
+  if (const int code = remove_reports(o.judge.out); code != 0) return code;
   o.judge.command_line = command_line;
   o.judge.console.verbosity = std::min(o.verbosity, 2);
   o.judge.console.colour = o.colour == "always"  ? Colour::kAlways
@@ -148,10 +153,7 @@ int settle(CommonOptions& o, const std::vector<std::string>& command_line) {
                       "like 500ms, 10s or 2m");
     }
   }
-  if (!o.judge.baseline.empty()) {
-    o.judge.baseline_text = read_file(o.judge.baseline, kLongestResultJson);
-  }
-  return remove_reports(o.judge.out);
+  return 0;
 }
 
 }  // namespace ctxconf::conformance

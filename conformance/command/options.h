@@ -66,7 +66,7 @@ void add_channel(CLI::App& app, std::string& channel, double& timeout_scale);
 // A hexadecimal number of at most 64 bits, without 0x.
 std::optional<std::uint64_t> hex_number(const std::string& text);
 
-// Parses the words of `o`, and removes the reports of an earlier run. Returns 0, or the exit code
+// Removes the reports of an earlier run, and parses the words of `o`. Returns 0, or the exit code
 // after a complaint.
 int settle(CommonOptions& o, const std::vector<std::string>& command_line);
 

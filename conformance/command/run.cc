@@ -53,10 +53,10 @@ Command run_command(CLI::App& app, const Words& command_line) {
   return {.app = sub,
           .run =
               [o, command_line](const Words& program) {
+                if (const int code = settle(o->common, command_line); code != 0) return code;
                 if (std::isnan(o->race_seconds)) {
                   return complain(kExitUsage, "--race: not a number");
                 }
-                if (const int code = settle(o->common, command_line); code != 0) return code;
                 o->run.adapter = program;
                 return run(*o);
               },

@@ -1080,12 +1080,57 @@ class ReportsTest(Case):
                             (USAGE, ["replay", recording]), (USAGE, ["replay", "nowhere"]),
                             (USAGE, ["wrap", "--only", "nothing.*", "--", "true"]),
                             (UNREACHABLE, ["wrap", "--", "./nowhere"]),
-                            (USAGE, ["run", "--seed", "x", "--", "true"])):
+                            (USAGE, ["run", "--seed", "x", "--", "true"]),
+                            (USAGE, ["attach"]), (USAGE, ["attach", "--bogus", "1"]),
+                            (USAGE, ["attach", "--for", "banana", "1"]),
+                            (USAGE, ["attach", "--color", "purple", "1"]),
+                            (USAGE, ["attach", "--timeout-scale", "nan", "1"]),
+                            (USAGE, ["attach", "--", "true"]), (USAGE, ["attach", "@nowhere"]),
+                            (USAGE, ["attach", "--out", "other", "1"]),
+                            (USAGE, ["attach", "1", "--for"]),
+                            (USAGE, ["elf"]), (USAGE, ["elf", "--bogus", CTXCONF]),
+                            (USAGE, ["replay"]), (USAGE, ["replay", "--bogus", recording]),
+                            (USAGE, ["puppet"]), (USAGE, ["wrap", "--for", "soon", "--", "true"]),
+                            (USAGE, ["wrap", "--watch", "never", "--", "true"]),
+                            (USAGE, ["wrap", "true"]), (USAGE, ["wrap", "--"]),
+                            (USAGE, ["run", "--race", "nan", "--", "true"]),
+                            (USAGE, ["run", "--jobs", "x", "--", "true"]),
+                            (USAGE, ["run", "true"]), (USAGE, ["reader", "true"]),
+                            (USAGE, ["reader", "--generate", "0", "--", "true"])):
             with self.subTest(words):
                 for name in reports:
                     self.write(os.path.join("out", name), "green")
                 self.complains(code, words[0], "--out", "out", *words[1:], about=[])
                 self.assertEqual([n for n in os.listdir(self.path("out")) if n in reports], [])
+
+    def test_usage_error_removes_only_the_reports_of_out(self):
+        os.mkdir(self.path("out"))
+        mine = self.write("mine", "mine")
+        self.write("options", "--bogus --out\nout # which\n")
+        self.write("end", "--bogus --\n--out out\n")
+        reports = {"junit.xml", "report.html", "result.json", "summary.md"}
+        others = {"timeline.json", "events.jsonl", "mine.xml"}
+        for words, removes in ((["attach", "--bogus", "--out=out", "1"], True),
+                               (["attach", "@options", "1"], True),
+                               (["@nowhere", "attach", "@options", "1"], True),
+                               (["attach", "--only", "x", "--bogus", "1", "--out", "out"], True),
+                               (["attach", "--only", "--out", "out", "--bogus"], False),
+                               (["attach", "@end"], False),
+                               (["attach", "--out", "@nowhere", "out"], False),
+                               (["wrap", "--bogus", "--", "true", "--out", "out"], False),
+                               (["list", "--out", "out"], False),
+                               (["bogus", "--out", "out"], False)):
+            with self.subTest(words):
+                for name in (reports | others) - {"result.json"}:
+                    self.write(os.path.join("out", name), "green")
+                if not os.path.lexists(self.path("out/result.json")):
+                    os.symlink(mine, self.path("out/result.json"))
+                self.complains(USAGE, *words, about=[])
+                self.assertEqual(set(os.listdir(self.path("out"))),
+                                 others if removes else reports | others)
+                self.assertEqual(self.read("mine"), b"mine")
+        self.expect_exit(CLEAN, "attach", "--out", "out", "--help")
+        self.assertIn("result.json", os.listdir(self.path("out")))
 
     def test_what_lies_in_the_output_directory(self):
         os.makedirs(self.path("out/elsewhere"))
