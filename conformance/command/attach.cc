@@ -101,7 +101,7 @@ Command attach_command(CLI::App& app, const Words& command_line) {
   add_expected_ids(*sub, o->common);
   add_timing(*sub, o->common, "how long to watch the processes; default: 1s");
   sub->add_flag("--all", o->all, "judge every process of this machine that publishes");
-  sub->add_option("PID", o->pids, "the processes to judge");
+  sub->add_option("PID", o->pids, "the processes to judge; exit 4 if one has published nothing");
 
   return {.app = sub,
           .run =

@@ -182,6 +182,14 @@ for thread in threads:
     thread.join()
 """
 
+# Has the variable, and publishes nothing.
+LOADED_SLOT = r"""
+import ctypes, sys, time
+ctypes.CDLL(sys.argv[1])
+print("loaded", flush=True)
+time.sleep(60)
+"""
+
 HOSTILE = "\x1b[2J\x1b]0;owned\x07</script><b>]]>&\x00\u202e\x9b31m\r\n::error::"
 
 
@@ -1509,6 +1517,19 @@ class AttachTest(Case):
         child = self.start("sleep", "60")
         self.expect_exit(NOT_JUDGED, "attach", "--for", "200ms", str(child.pid),
                          out=["^no process published a context", "^exit 4: "])
+
+    def test_one_of_several_that_publishes_nothing(self):
+        writer, silent = self.start_writer(), self.start("sleep", "60")
+        about = f"^exit 4: process {silent.pid}: neither a context nor otel_thread_ctx_v1 was seen$"
+        self.expect_exit(NOT_JUDGED, "attach", "--for", "200ms", "--out", "out", str(writer.pid),
+                         str(silent.pid), out=about)
+        self.expect_exit(NOT_JUDGED, "replay", "out/timeline.json", out=about)
+        broken = self.start_writer(TESTEE, "--bad", "pctx.header.signature", "--pause", "20",
+                                   "--hold", "60000")
+        self.expect_exit(FAILED, "attach", "--for", "200ms", str(broken.pid), str(silent.pid))
+        loaded = self.start(PYTHON, "-c", LOADED_SLOT, os.path.join(BIN, "slot_general_dynamic.so"))
+        self.assertEqual(loaded.stdout.readline(), b"loaded\n")
+        self.expect_exit(CLEAN, "attach", "--for", "200ms", str(writer.pid), str(loaded.pid))
 
     def test_no_such_process(self):
         child = subprocess.Popen(["true"])

@@ -219,6 +219,29 @@ TEST(Judge, APayloadThatWasNotKeptIsOneThatWasNotJudged) {
   EXPECT_EQ(judge(r.t, all_requirements()).incomplete, "");
 }
 
+TEST(Judge, ANamedProcessThatPublishedNothingIsOneThatWasNotJudged) {
+  Timeline t;
+  t.mode = Mode::kAttach;
+  t.target = {"12", "13", "14"};
+  t.processes = {process(12, {kEmptyButValid}), process(13, {}), process(14, {})};
+  const auto incomplete = [&] { return judge(t, all_requirements()).incomplete; };
+  EXPECT_EQ(incomplete(),
+            "process 13 and 1 more: neither a context nor otel_thread_ctx_v1 was seen");
+  t.processes[2].images[0].modules.emplace_back().dynamic_symbols.emplace_back();
+  EXPECT_EQ(incomplete(), "process 13: neither a context nor otel_thread_ctx_v1 was seen");
+  // It published before an exec.
+  auto published = process(13, {kEmptyButValid}).images[0];
+  t.processes[1].images.insert(t.processes[1].images.begin(), std::move(published));
+  t.processes[1].images[1].key.image = 1;
+  EXPECT_EQ(incomplete(), "");
+  t.processes[1] = process(13, {});
+  t.target = {"--all"};
+  EXPECT_EQ(incomplete(), "");
+  t.mode = Mode::kWrap;
+  t.target = {"program"};
+  EXPECT_EQ(incomplete(), "");
+}
+
 TEST(Judge, EachSelectedRequirementHasAResultWithAReason) {
   Timeline t;
   t.processes = {process(12, {kEmptyButValid})};

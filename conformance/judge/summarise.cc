@@ -359,6 +359,22 @@ void add_pictures(const std::vector<ImageEvidence>& evidence, RunResult& out) {
   }
 }
 
+// Says which of the processes that were named to attach published nothing. Empty: none.
+std::string silent_processes(const Timeline& t, const std::vector<ImageEvidence>& evidence) {
+  if (t.mode != Mode::kAttach || t.target == std::vector<std::string>{"--all"}) return {};
+  std::vector<std::int32_t> silent;
+  for (const Process& p : t.processes) {
+    const bool published = std::ranges::any_of(evidence, [&](const ImageEvidence& e) {
+      return e.process == &p && (e.published() || e.uses_threads);
+    });
+    if (!published) silent.push_back(p.pid);
+  }
+  if (silent.empty()) return {};
+  return fmt::format("process {}{}: neither a context nor otel_thread_ctx_v1 was seen",
+                     silent.front(),
+                     silent.size() == 1 ? "" : fmt::format(" and {} more", silent.size() - 1));
+}
+
 // Payloads that readers accept and no rule judges, because not all of them was kept. Empty: none.
 // In a cell the program publishes what it published without a fault.
 std::string not_judged(const std::vector<ImageEvidence>& evidence) {
@@ -567,6 +583,7 @@ void summarise(const Timeline& t, const std::vector<ImageEvidence>& evidence,
   add_injections(t, out);
   out.incomplete = not_judged(evidence);
   if (out.incomplete.empty()) out.incomplete = unseen(t);
+  if (out.incomplete.empty()) out.incomplete = silent_processes(t, evidence);
   add_images(t, evidence, out);
   add_harness_fault(t, out);
   add_crashes(t, evidence, out);

@@ -122,7 +122,7 @@ struct RunResult {
   std::string trace_path;                    // where the timeline was saved; empty: nowhere
   std::string again;                         // the command that repeats this run
   bool partial = false;                      // the recording is incomplete: Timeline::partial
-  std::string incomplete;  // not empty: what was published but could not be judged
+  std::string incomplete;  // not empty: what was published or asked for but could not be judged
   std::string seed;        // of the testee's values; empty: none
   Totals totals;
   int exit_code = 70;
