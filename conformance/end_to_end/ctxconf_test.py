@@ -776,7 +776,7 @@ class UsageTest(Case):
                 (["wrap", "--inject", "memfd_create:error=EPREM", "--", "true"],
                  ["unknown errno EPREM"]),
                 (["wrap", "--inject", "mmap:error=EPERM:value=1", "--", "true"],
-                 ["error or value"]),
+                 ["error= or value="]),
                 (["wrap", "--inject", "mmap:error=EPERM:when=0", "--", "true"],
                  ["when=0 is not a count"]),
                 (["wrap", "--inject", "mmap:error=EPERM:junk", "--", "true"], ["junk is not one of"]),
@@ -840,8 +840,11 @@ class FaultsTest(Case):
         # Without the privilege that it needs.
         moved = cells["time-namespace"]
         self.assertTrue(moved["outcome"] == "pass" or os.geteuid() != 0 or moved["text"], done)
-        self.assertEqual({f["outcome"] for f in cells.values() if f is not moved}, {"pass", "na"},
-                         done)
+        # It says by its exit code that it could not publish.
+        denied = cells["memfd_create+madvise+prctl/EPERM"]
+        self.assertEqual(denied["outcome"], "info", done)
+        self.assertEqual({f["outcome"] for f in cells.values() if f not in (moved, denied)},
+                         {"pass", "na"}, done)
         missing = {name for name, f in cells.items() if f["outcome"] == "na"}
         self.assertLessEqual(missing, {f"update:mremap/{e}" for e in ("EPERM", "EINVAL", "ENOMEM")}
                              | {"mmap(MAP_ANONYMOUS)/ENOMEM"}, done)
@@ -1728,7 +1731,7 @@ os._exit(0)
         self.assertIn("a seccomp filter may refuse it", done.err)
         done = self.expect_exit(UNREACHABLE, "attach", "--all", "--for", "100ms",
                                 preexec_fn=lambda: refuse(PROCESS_VM_READV, PREAD64))
-        self.assertRegex(done.err, r"process \d+ memory cannot be read")
+        self.assertRegex(done.out, r"exit 3: process \d+ memory cannot be read")
 
     def test_memory_that_does_not_answer(self):
         withheld = [os.path.join(BIN, "store_target"), "withheld"]

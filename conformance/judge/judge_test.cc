@@ -136,7 +136,7 @@ TEST(Judge, ARunIsIncompleteWhereAContextWasNotRead) {
   EXPECT_EQ(incomplete(),
             "process 13 has a context, and its memory cannot be read: process_vm_readv: Operation "
             "not permitted; run ctxconf as root or with CAP_SYS_PTRACE");
-  t.cells = {FaultCell{.session = 1}};
+  t.cells.emplace_back().session = 1;
   t.processes[1].session = 1;
   EXPECT_EQ(incomplete(), "") << "only in a run with faults";
   image = {};
