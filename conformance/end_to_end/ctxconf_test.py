@@ -1378,6 +1378,37 @@ class ReportsTest(Case):
                     self.assertLess(done.peak, 1 << 20, "kB")
                 os.unlink(self.path(name))
 
+    def test_replay_of_lines_that_would_fill_the_memory(self):
+        """They are JSON in a text of the recording."""
+        self.expect_exit(NOT_JUDGED, "wrap", "--out", "out", "--", "true")
+        whole = json.loads(self.read("out/timeline.json"))
+        session = {"group": "g", "number": 1, "repeat": 0, "pid": 0, "image": 0, "hello": "{}",
+                   "checks": [{"name": "c", "requirements": [], "ending": "done", "text": "",
+                               "details": []}],
+                   "operations": [], "ending": "", "noise_lines": 0, "noise": "",
+                   "left_behind": [], "faults": []}
+        operation = {"check": 0, "request": "{}", "reply": "{}", "sent_ns": 0, "answered_ns": 0,
+                     "after": []}
+        flat = '{"a":[0' + ",0" * (32 << 20) + "]}"
+        line = '{"a":[0' + ",0" * ((1 << 20) - 8) + "]}"
+        too_long = " is longer than a line of the testee protocol"
+        for name, changed, about in (
+                ("hello", {"hello": flat}, "/sessions/0/hello" + too_long),
+                ("reply", {"operations": [operation | {"reply": flat}]},
+                 "/sessions/0/operations/0/reply" + too_long),
+                ("request", {"operations": [operation | {"request": flat}]},
+                 "/sessions/0/operations/0/request" + too_long),
+                ("lines", {"operations": [operation | {"reply": line}] * 20},
+                 "/sessions have too many values")):
+            with self.subTest(name):
+                self.write(name, json.dumps(whole | {"sessions": [session | changed]}))
+                done = self.complains(USAGE, "replay", name, about=[about])
+                if not SANITISED:
+                    self.assertLess(done.peak, 1 << 20, "kB")
+                os.unlink(self.path(name))
+        self.write("deep", json.dumps(whole | {"sessions": [session | {"hello": "[" * (1 << 20)}]}))
+        self.expect_exit(NOT_JUDGED, "replay", "deep")
+
     def test_replay_of_a_changed_recording(self):
         """Every number in a recording is judged or refused."""
         self.expect_exit(CLEAN, "wrap", "--out", "out", "--", WRITER, "--hold", "150ms")

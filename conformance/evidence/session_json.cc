@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "conformance/text/json_limits.h"
 #include "conformance/text/json_members.h"
 
 namespace ctxconf::conformance {
@@ -28,6 +29,13 @@ void read_ending(const JsonReader& in, const char* name, CheckEnding& ending) {
     return;
   }
   in.complain(name, "is not a known ending of a check");
+}
+
+// Text that is parsed once more when it is judged.
+void json_text(auto& m, const char* name, auto& text) {
+  m.text(name, text);
+  m.check(name, "is longer than a line of the testee protocol",
+          [&] { return text.size() <= kLongestKeptLine; });
 }
 
 }  // namespace
@@ -87,7 +95,7 @@ void members(auto& m, Is<ShownMemory> auto& s) {
 
 void members(auto& m, Is<AllowedAnswer> auto& a) {
   m.text("result", a.result);
-  m.text("content", a.content);
+  json_text(m, "content", a.content);
 }
 
 void members(auto& m, Is<AnswerClaim> auto& c) {
@@ -117,8 +125,8 @@ void members(auto& m, Is<ReaderQuestion> auto& q) {
 
 void members(auto& m, Is<Operation> auto& o) {
   m.number("check", o.check);
-  m.text("request", o.request);
-  m.text("reply", o.reply);
+  json_text(m, "request", o.request);
+  json_text(m, "reply", o.reply);
   m.number("sent_ns", o.sent_ns);
   m.number("answered_ns", o.answered_ns);
   m.list("after", o.after);
@@ -145,7 +153,7 @@ void members(auto& m, Is<Session> auto& s) {
   m.number("repeat", s.repeat);
   m.number("pid", s.root.pid, 0);
   m.number("image", s.root.image);
-  m.text("hello", s.hello);
+  json_text(m, "hello", s.hello);
   m.list("checks", s.checks);
   m.list("operations", s.operations);
   m.text("ending", s.ending);

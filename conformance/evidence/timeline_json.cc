@@ -754,6 +754,18 @@ void check_views(const JsonReader& in, const Timeline& t) {
   }
 }
 
+// The values of all lines are held at the same time when they are judged.
+void check_lines(const JsonReader& in, const Timeline& t) {
+  std::size_t values = 0;
+  for (const auto& s : t.sessions) {
+    values += most_values_in(s.hello);
+    for (const auto& o : s.operations) {
+      values += most_values_in(o.request) + most_values_in(o.reply);
+    }
+  }
+  if (values > kMostJsonValues) in.complain("sessions", "have too many values in their lines");
+}
+
 constexpr const char* kProcesses = "processes";
 constexpr const char* kSessions = "sessions";
 
@@ -811,6 +823,7 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
   t.sessions = in.list<Session>(kSessions, session_from);
   check_session_numbers(in, t);
   check_views(in, t);
+  check_lines(in, t);
   check_cells(in, t);
   if (!problem.empty()) return sys::fail("read timeline", EINVAL, problem);
   return t;

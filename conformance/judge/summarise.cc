@@ -19,6 +19,7 @@
 #include "conformance/rules/operation_pictures.h"
 #include "conformance/rules/publications.h"
 #include "conformance/rules/rule.h"
+#include "conformance/text/json_limits.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -57,7 +58,7 @@ class InRepeats {
 // "adapter_cpp 1, SDK otel_ctx_writer 0.1.0 (cpp)" and what it declares; hostile.
 std::vector<std::string> adapter_notes(const Timeline& t) {
   if (t.sessions.empty()) return {};
-  const auto hello = nlohmann::json::parse(t.sessions.front().hello, nullptr, false);
+  const auto hello = value_of_kept_line(t.sessions.front().hello);
   if (!hello.is_object()) return {};
   const auto text = [&](const char* object, const char* member) -> std::string {
     if (!hello.contains(object) || !hello[object].is_object()) return {};

@@ -16,8 +16,7 @@ using Json = nlohmann::json;
 constexpr std::size_t kShownRequest = 200;
 
 Json parsed(const std::string& line) {
-  if (nests_deeper(line, kDeepestLine)) return {};
-  Json value = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  Json value = value_of_kept_line(line);
   return value.is_object() ? value : Json();
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "conformance/rules/rule.h"
+#include "conformance/text/json_limits.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -38,7 +39,7 @@ Hexdump dump_of(const ShownMemory& memory) {
 void add_evidence(const SceneEvidence& scene, const Operation& operation, Finding& f) {
   const ReaderQuestion& q = *operation.question;
   f.evidence.push_back(fmt::format("scene {}/{}", scene.session->group, scene.scene->name));
-  const Json reply = Json::parse(operation.reply, nullptr, false);
+  const Json reply = value_of_kept_line(operation.reply);
   f.evidence.push_back(operation.reply.empty() ? "it did not answer"
                                                : "it answered " + shown_answer(reply));
   add_calls(q, f.evidence);
@@ -106,7 +107,7 @@ std::optional<Finding> answers(const SceneEvidence& scene, std::string_view requ
     const ReaderQuestion& q = *operation->question;
     for (const AnswerClaim& c : q.claims) {
       if (c.requirement != requirement || operation->reply.empty()) continue;
-      const Json reply = Json::parse(operation->reply, nullptr, false);
+      const Json reply = value_of_kept_line(operation->reply);
       const auto problem = problem_with(c, reply, scene.traits);
       Finding f;
       if (is_beyond_limit(*operation, scene.traits)) {
@@ -152,7 +153,7 @@ const ShownMemory* shown(const ReaderQuestion& q, std::string_view name) {
 }
 
 bool has_result(const Operation& operation, std::string_view result) {
-  const Json reply = Json::parse(operation.reply, nullptr, false);
+  const Json reply = value_of_kept_line(operation.reply);
   return reply.is_object() && reply.value("result", std::string()) == result;
 }
 

@@ -12,6 +12,7 @@
 #include "conformance/rules/reader_findings.h"
 #include "conformance/rules/reader_thread_rules.h"
 #include "conformance/rules/rule.h"
+#include "conformance/text/json_limits.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -40,7 +41,7 @@ std::optional<ContextReads> context_reads(const Operation& operation) {
   constexpr std::uint64_t kTimestamp = 16;
   constexpr std::uint64_t kPointer = 24;
   constexpr std::uint64_t kWord = 8;
-  const Json request = Json::parse(operation.request, nullptr, false);
+  const Json request = value_of_kept_line(operation.request);
   ContextReads out{
       .asked = request.is_object() && request.value("op", std::string()) == "reader.process",
       .timestamp = reads_of(q, {header->at + kTimestamp, kWord}),
@@ -313,7 +314,7 @@ std::optional<std::int64_t> foreign_reader(const Json& hello, std::int64_t adapt
 }  // namespace
 
 std::vector<SceneEvidence> scenes_of(const Session& session) {
-  const Json hello = Json::parse(session.hello, nullptr, false);
+  const Json hello = value_of_kept_line(session.hello);
   const ReaderTraits traits(hello.is_object() ? hello.value("caps", Json::object())
                                               : Json::object());
   const auto foreign = foreign_reader(hello, session.root.pid);

@@ -24,6 +24,7 @@
 #include "conformance/observe/recording.h"
 #include "conformance/testee/protocol.h"
 #include "conformance/testee/thread_states.h"
+#include "conformance/text/json_limits.h"
 #include "conformance/version.h"
 #include "sys/fd.h"
 #include "sys/process.h"
@@ -39,6 +40,7 @@ using std::chrono::milliseconds;
 constexpr std::size_t kErrorsKept = std::size_t{8} << 10U;  // the tail of stderr
 constexpr std::size_t kMostRead = std::size_t{1} << 20U;    // per read
 constexpr std::size_t kReplyKept = 2 * kLongestLine;        // non-ASCII letters become escapes
+static_assert(kReplyKept + std::string_view("...").size() == kLongestKeptLine);
 constexpr milliseconds kLooking{2000};
 constexpr unsigned kStepsPerRead = 16;
 constexpr milliseconds kFirstStop{1000};

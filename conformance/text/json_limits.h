@@ -17,9 +17,13 @@ inline constexpr std::size_t kMostJsonValues = std::size_t{1} << 24U;
 // A line of the testee protocol that nests deeper is not parsed, because its readers recurse.
 inline constexpr std::size_t kDeepestLine = 100;
 
-// Whether lists and objects nest deeper than `depth`. To copy such a value recurses once per level.
-inline bool nests_deeper(std::string_view text, std::size_t depth) {
-  std::size_t open = 0;
+// Bytes of a line that a recording keeps: twice as many as the protocol allows, because non-ASCII
+// letters become escapes, and the dots of a line that was cut.
+inline constexpr std::size_t kLongestKeptLine = (std::size_t{2} << 20U) + 3;
+
+// Calls `f` with each character of a JSON text outside its strings, until that returns false.
+template <class F>
+void outside_strings(std::string_view text, F f) {
   bool in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
@@ -28,13 +32,40 @@ inline bool nests_deeper(std::string_view text, std::size_t depth) {
       if (c == '"') in_string = false;
     } else if (c == '"') {
       in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++open > depth) return true;
-    } else if ((c == ']' || c == '}') && open > 0) {
-      --open;
+    } else if (!f(c)) {
+      return;
     }
   }
-  return false;
+}
+
+// Whether lists and objects nest deeper than `depth`. To copy such a value recurses once per level.
+inline bool nests_deeper(std::string_view text, std::size_t depth) {
+  std::size_t open = 0;
+  outside_strings(text, [&](char c) {
+    if (c == '[' || c == '{') ++open;
+    if ((c == ']' || c == '}') && open > 0) --open;
+    return open <= depth;
+  });
+  return open > depth;
+}
+
+// No parser makes more values of the text, even if it is not JSON.
+inline std::size_t most_values_in(std::string_view text) {
+  std::size_t values = 1;
+  outside_strings(text, [&](char c) {
+    if (c == ',' || c == '[' || c == '{') ++values;
+    return true;
+  });
+  return values;
+}
+
+// The value of a line that a recording keeps. It is discarded if the line is too long, nests too
+// deeply or is not JSON.
+inline nlohmann::json value_of_kept_line(std::string_view line) {
+  if (line.size() > kLongestKeptLine || nests_deeper(line, kDeepestLine)) {
+    return nlohmann::json::value_t::discarded;
+  }
+  return nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
 }
 
 // The required members "format" and "version". They are checked where they occur, whatever follows.
