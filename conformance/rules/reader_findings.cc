@@ -154,7 +154,7 @@ const ShownMemory* shown(const ReaderQuestion& q, std::string_view name) {
 
 bool has_result(const Operation& operation, std::string_view result) {
   const Json reply = value_of_kept_line(operation.reply);
-  return reply.is_object() && reply.value("result", std::string()) == result;
+  return reply.is_object() && reply.value("result", Json()) == Json(result);
 }
 
 bool is_copy(const ReaderCall& c) {

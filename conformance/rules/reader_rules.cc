@@ -42,11 +42,10 @@ std::optional<ContextReads> context_reads(const Operation& operation) {
   constexpr std::uint64_t kPointer = 24;
   constexpr std::uint64_t kWord = 8;
   const Json request = value_of_kept_line(operation.request);
-  ContextReads out{
-      .asked = request.is_object() && request.value("op", std::string()) == "reader.process",
-      .timestamp = reads_of(q, {header->at + kTimestamp, kWord}),
-      .fields = reads_of(q, {header->at + kPointer, kWord}),
-      .payload = reads_of(q, {payload->at, payload->size})};
+  ContextReads out{.asked = request.is_object() && request.value("op", Json()) == "reader.process",
+                   .timestamp = reads_of(q, {header->at + kTimestamp, kWord}),
+                   .fields = reads_of(q, {header->at + kPointer, kWord}),
+                   .payload = reads_of(q, {payload->at, payload->size})};
   if (!out.asked) {
     // What comes before the first timestamp is of a look that had begun.
     const ReaderCall* const first = out.timestamp.empty() ? nullptr : out.timestamp.front();

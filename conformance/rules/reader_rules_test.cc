@@ -47,6 +47,8 @@ class LiteralScene {
   void answer(const std::string& result) {
     operation_.reply = nlohmann::json{{"ok", true}, {"result", result}}.dump();
   }
+  void request(const std::string& line) { operation_.request = line; }
+  void reply(const std::string& line) { operation_.reply = line; }
   // The reader answers by itself.
   void is_watched() { operation_.request = R"({"op":"reader.watch","pid":20})"; }
   void declare(const std::string& member, const nlohmann::json& value) {
@@ -133,6 +135,19 @@ TEST(ReaderRules, AnAnswerWithoutAClaimSaysNothing) {
   LiteralScene s;
   s.claim(kRetries);
   EXPECT_FALSE(s.judge(kAnswered));
+}
+
+// As in a recording that was changed by hand.
+TEST(ReaderRules, TextsThatAreNumbersSayNothing) {
+  LiteralScene s;
+  s.claim(kAnswered);
+  s.header().payload().header();
+  s.request(R"({"op":1,"pid":20})");
+  EXPECT_EQ(s.outcome(kAnswered), Outcome::kPass);
+  EXPECT_FALSE(s.judge(kSecond));
+  s.reply(R"({"ok":true,"result":1})");
+  EXPECT_EQ(s.outcome(kAnswered), Outcome::kFail);
+  EXPECT_FALSE(s.judge(kFirst));
 }
 
 TEST(ReaderRules, AClaimMayBeMentionedOnly) {
