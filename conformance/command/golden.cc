@@ -19,6 +19,7 @@
 #include "golden/source.h"
 #include "golden/vector.h"
 #include "sys/child.h"
+#include "sys/ending_signals.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -264,6 +265,12 @@ std::expected<std::string, std::string> encode_again(const fs::path& folder) {
   return result->output;
 }
 
+// The signals of EndingSignals take effect only afterwards, so that they leave no temporary file.
+auto write_whole(const fs::path& folder, const golden::Outputs& outputs) {
+  const sys::EndingSignals held_back;
+  return golden::write_folder(folder, outputs);
+}
+
 int regenerate(const fs::path& folder) {
   const auto vectors = golden::encode_sources(folder);
   if (!vectors) return complain(kExitUsage, "golden: " + vectors.error());
@@ -282,7 +289,7 @@ int regenerate(const fs::path& folder) {
                     "the two encoders disagree, and nothing was written: fix golden/*.cc or "
                     "golden/second_encoder.py");
   }
-  const auto written = golden::write_folder(folder, golden::outputs_of(*vectors));
+  const auto written = write_whole(folder, golden::outputs_of(*vectors));
   if (!written) return complain_lines(kExitFailed, written.error());
   return print(fmt::format("golden: {} vectors, two encoders agree; {} files written, {} removed, "
                            "{} as they were\n",

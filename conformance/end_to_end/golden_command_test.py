@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 import jsonschema
@@ -190,6 +191,33 @@ class Changing(unittest.TestCase):
             self.assertIn(f"{path}: was left by an interrupted", done.stdout)
         self.assertEqual(self.run_golden("regenerate").returncode, CLEAN)
         self.assertEqual(self.state(), before)
+
+    def test_a_signal_leaves_no_temporary_file(self):
+        before = self.state()
+        signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        temporary = self.folder / "manifest.json.ctxconf-tmp"  # written first, renamed last
+
+        def as_usual():  # a background job of a shell, or nohup, ignores some signals
+            for signo in signals:
+                signal.signal(signo, signal.SIG_DFL)
+
+        for signo in signals:
+            code = CLEAN
+            until = time.monotonic() + 100
+            while code == CLEAN and time.monotonic() < until:  # until it is hit while it writes
+                for kind in KINDS:
+                    shutil.rmtree(self.folder / kind)
+                (self.folder / "manifest.json").unlink()
+                child = subprocess.Popen([BIN / "ctxconf", "golden", "regenerate", "--dir", self.folder],
+                                         stdout=subprocess.DEVNULL, preexec_fn=as_usual)
+                while child.poll() is None and not temporary.exists():
+                    pass
+                child.send_signal(signo)
+                code = child.wait(100)
+            self.assertEqual(code, -signo)
+            after = self.state()
+            self.assertEqual([name for name in after if name not in before], [])
+            self.assertEqual([name for name in before if after.get(name) != before[name]], [])
 
     def test_what_a_file_says_reaches_no_terminal_as_a_command(self):
         path = self.folder / "process-context/version-zero.json"

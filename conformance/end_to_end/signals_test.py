@@ -33,6 +33,8 @@ REPORTS = {"events.jsonl", "junit.xml", "report.html", "result.json", "summary.m
            "timeline.json", "traces"}
 TRIES = 3  # until a command is hit before it ends
 PIPE = "input"  # a named pipe in the folder of a run: nothing comes from it
+SOURCES = "sources"  # there, where a command names a folder in it: a golden folder without vectors
+LISTED = "listed"  # there: an expectations file
 
 
 class Waits(tuple):
@@ -93,6 +95,7 @@ class Host:
             "elf": ("elf", *out, self.program("slot_pie")),
             "report": Waits(("report", PIPE)),
             "golden": ("golden", "verify", "--dir", os.path.join(SOURCE, "golden")),
+            "golden regenerate": ("golden", "regenerate", "--dir", SOURCES + "/golden"),
             "golden list": Waits(("golden", "list", "--dir", os.path.join(SOURCE, "golden"))),
             "explain": Waits(("explain", "pctx.update.visible")),
             "list": Waits(("list", "--json")),
@@ -100,6 +103,8 @@ class Host:
             "decode of the terminal": Waits(("decode", "-")),
             "drift": Waits(("drift", "--otep", "4719=" + PIPE)),
             "expect": Waits(("expect", "init", "known", "--from", PIPE)),
+            "expect update": ("expect", "update", LISTED, "--floor", "--from", result),
+            "expect prune": Waits(("expect", "prune", LISTED, "--from", PIPE)),
             "doctor": ("doctor",),
             "selftest": ("selftest", "--only", "bad_tctx_attach_*",
                          "--jobs", "2"),
@@ -125,6 +130,23 @@ def wait_until_asleep(child):
     return looks == 3
 
 
+def provide(words, folder):
+    """What the words name in the folder of a run."""
+    if LISTED in words:
+        with open(os.path.join(folder, LISTED), "w", encoding="ascii") as file:
+            file.write("# ctxconf-expect 1\n")
+    if any(word.startswith(SOURCES + "/") for word in words):
+        golden = os.path.join(folder, SOURCES, "golden")
+        shutil.copytree(os.path.join(SOURCE, "golden", "src"), os.path.join(golden, "src"))
+        shutil.copy(os.path.join(SOURCE, "golden", "second_encoder.py"), golden)
+        os.symlink(os.path.join(SOURCE, "proto"), os.path.join(folder, SOURCES, "proto"))
+
+
+def temporary_files(folder):
+    names = [name for _, _, names in os.walk(folder) for name in names]
+    return {name for name in names if name.endswith(".ctxconf-tmp")}
+
+
 def attempt(host, words, wait, signo):
     """Runs it in its own folder and terminal. Returns what is wrong after its end, how long it ran, its exit code,
     and whether it still ran when the signal came."""
@@ -132,6 +154,7 @@ def attempt(host, words, wait, signo):
     folder = tempfile.mkdtemp(dir=host.folder)
     scratch = os.path.join(folder, "tmp")
     os.mkdir(scratch)
+    provide(words, folder)
     controller, terminal = pty.openpty()
     before = termios.tcgetattr(terminal)
     reader = threading.Thread(target=drained, args=(controller,), daemon=True)
@@ -181,8 +204,9 @@ def attempt(host, words, wait, signo):
                     os.kill(pid, signal.SIGKILL)
         if termios.tcgetattr(terminal) != before:
             wrong.append("the terminal is in another state")
-        files = {name for name in os.listdir(folder)} - {"tmp", "out", "known", PIPE}
-        files |= set(os.listdir(scratch))
+        files = {name for name in os.listdir(folder)}
+        files -= {"tmp", "out", "known", LISTED, PIPE, SOURCES}
+        files |= set(os.listdir(scratch)) | set(sorted(temporary_files(folder))[:3])
         if os.path.isdir(os.path.join(folder, "out")):
             files |= set(os.listdir(os.path.join(folder, "out"))) - REPORTS
         if files:
