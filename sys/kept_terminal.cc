@@ -6,20 +6,29 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstddef>
+
+#include "sys/ending_signals.h"
 
 namespace ctxconf::sys {
 namespace {
 
-constexpr std::array kSignals = {SIGABRT, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+constexpr int kHighestSignal = 64;
+
+// By default it ends the process, and a handler may come first.
+bool is_handled(int signo) {
+  constexpr std::array kOthers = {SIGKILL, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU,
+                                  SIGCHLD, SIGCONT, SIGURG,  SIGWINCH};
+  return std::ranges::find(kOthers, signo) == kOthers.end() && !is_ending_signal(signo);
+}
 
 struct Kept {
   int terminal = -1;
   pid_t group = 0;
   termios modes{};
-  std::array<struct sigaction, kSignals.size()> before{};
+  std::array<struct sigaction, kHighestSignal + 1> before{};
 };
 Kept kept;
 
@@ -52,9 +61,7 @@ void take_back(const More& more) {
 
 void restore_and_raise(int signo) {
   KeptTerminal::restore();
-  for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    if (kSignals[i] == signo) sigaction(signo, &kept.before[i], nullptr);
-  }
+  sigaction(signo, &kept.before[signo], nullptr);
   raise(signo);
 }
 
@@ -73,17 +80,18 @@ KeptTerminal::KeptTerminal() {
   struct sigaction action{};
   action.sa_handler = restore_and_raise;
   sigemptyset(&action.sa_mask);
-  for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    sigaction(kSignals[i], nullptr, &kept.before[i]);
-    if (kept.before[i].sa_handler != SIG_IGN) sigaction(kSignals[i], &action, nullptr);
+  for (int signo = 1; signo <= kHighestSignal; ++signo) {
+    // Two signals are for libc alone.
+    if (!is_handled(signo) || sigaction(signo, nullptr, &kept.before[signo]) != 0) continue;
+    if (kept.before[signo].sa_handler != SIG_IGN) sigaction(signo, &action, nullptr);
   }
 }
 
 KeptTerminal::~KeptTerminal() {
   if (kept.terminal < 0) return;
   restore();
-  for (std::size_t i = 0; i < kSignals.size(); ++i) {
-    sigaction(kSignals[i], &kept.before[i], nullptr);
+  for (int signo = 1; signo <= kHighestSignal; ++signo) {
+    if (is_handled(signo)) sigaction(signo, &kept.before[signo], nullptr);
   }
   close(kept.terminal);
   kept = Kept();

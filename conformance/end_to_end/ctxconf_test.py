@@ -1996,10 +1996,18 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
+# Signals whose default action ends a process, and which a process can handle. ctxconf ignores
+# SIGPIPE and SIGXFSZ.
+ENDS_A_PROCESS = sorted({
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT, signal.SIGSEGV,
+    signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS, signal.SIGALRM,
+    signal.SIGVTALRM, signal.SIGPROF, signal.SIGUSR1, signal.SIGUSR2, signal.SIGIO, signal.SIGPWR,
+    signal.SIGXCPU, 16, signal.SIGRTMIN, signal.SIGRTMAX})  # 16: SIGSTKFLT
+
+
 class ReplTest(Case):
     def test_the_terminal_is_as_before(self):
-        for end in ("quit", "adapter", "foreground", signal.SIGINT, signal.SIGTERM, signal.SIGHUP,
-                    signal.SIGQUIT, signal.SIGSEGV):
+        for end in ("quit", "adapter", "foreground", *ENDS_A_PROCESS):
             with self.subTest(end):
                 self.check(end)
 
@@ -2010,7 +2018,7 @@ class ReplTest(Case):
             try:
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 # A background job of a shell, or nohup, ignores some signals.
-                for signo in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+                for signo in ENDS_A_PROCESS:
                     signal.signal(signo, signal.SIG_DFL)
                 child = subprocess.Popen([CTXCONF, "repl", "--", PYTHON, "-c", GREEDY_ADAPTER,
                                           str(end), os.path.join(BIN, "adapter_cpp")],
