@@ -309,16 +309,22 @@ std::expected<std::vector<std::string>, std::string> check_folder(const fs::path
   return problems;
 }
 
-std::expected<Written, std::string> write_folder(const fs::path& golden, const Outputs& outputs) {
+std::expected<Written, WriteProblem> write_folder(const fs::path& golden, const Outputs& outputs) {
   Written done;
+  const auto refuse = [](const std::string& why) {
+    return std::unexpected(WriteProblem{.text = why + "\nnothing was written"});
+  };
   const auto fail = [&](const std::string& why) {
-    if (done.written + done.removed == 0) return std::unexpected(why + "\nnothing was written");
-    return std::unexpected(fmt::format(
-        "{}\n{} files were written and {} removed before that; after you have fixed this, {}", why,
-        done.written, done.removed, kRegenerate));
+    std::string then = "nothing was written";
+    if (done.written + done.removed > 0) {
+      then = fmt::format(
+          "{} files were written and {} removed before that; after you have fixed this, {}",
+          done.written, done.removed, kRegenerate);
+    }
+    return std::unexpected(WriteProblem{.text = why + "\n" + then, .unwritten = true});
   };
   const auto state = read_state(golden);
-  if (!state) return fail(state.error());
+  if (!state) return refuse(state.error());
   std::vector<std::string> refused = state->unreadable;
   if (auto trouble = manifest_trouble(golden, *state, outputs); !trouble.empty()) {
     refused.push_back(std::move(trouble));
@@ -328,7 +334,7 @@ std::expected<Written, std::string> write_folder(const fs::path& golden, const O
       refused.push_back(edited(golden, *state, file));
     }
   }
-  if (!refused.empty()) return fail(fmt::format("{}", fmt::join(refused, "\n")));
+  if (!refused.empty()) return refuse(fmt::format("{}", fmt::join(refused, "\n")));
 
   for (const auto& file : state->leftovers) {
     if (const auto removed = remove_file(golden / file); !removed) return fail(removed.error());

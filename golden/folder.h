@@ -32,11 +32,15 @@ struct Written {
   std::size_t removed = 0;
   std::size_t unchanged = 0;
 };
+struct WriteProblem {
+  std::string text;
+  bool unwritten = false;  // a file could not be written or removed; otherwise it was refused
+};
 // Refuses, with one line per file, if a file that it would overwrite or remove was edited by hand.
 // All new texts are on disk before the first old file changes; a failure before that leaves every
 // vector unchanged. The last line of the error says what was done. After a later failure or
 // interruption, another call finishes the work.
-std::expected<Written, std::string> write_folder(const std::filesystem::path& golden,
-                                                 const Outputs& outputs);
+std::expected<Written, WriteProblem> write_folder(const std::filesystem::path& golden,
+                                                  const Outputs& outputs);
 
 }  // namespace ctxconf::golden

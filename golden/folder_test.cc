@@ -56,7 +56,7 @@ class GoldenFolder : public ::testing::Test {
   }
   std::string regenerate() {
     const auto written = write_folder(folder_, outputs());
-    return written ? "" : written.error();
+    return written ? "" : written.error().text;
   }
   std::vector<std::string> problems() { return check_folder(folder_, outputs()).value(); }
 
@@ -76,7 +76,7 @@ TEST_F(GoldenFolder, FollowsItsSources) {
   EXPECT_THAT(problems(), ElementsAre(HasSubstr("maps/one.json: has no source any more"),
                                       HasSubstr("maps/three.json: is missing")));
   const auto written = write_folder(folder_, outputs());
-  ASSERT_TRUE(written) << written.error();
+  ASSERT_TRUE(written) << written.error().text;
   EXPECT_EQ(written->removed, 1U);
   EXPECT_EQ(written->written, 2U);
   EXPECT_THAT(problems(), IsEmpty());
@@ -170,17 +170,19 @@ TEST_F(GoldenFolder, SaysWhatWasDoneBeforeAFailure) {
   Outputs broken = outputs();
   fs::create_directory(folder_ / "a");
   broken["a"] = "x";
-  EXPECT_THAT(write_folder(folder_, broken).error(),
-              ::testing::AllOf(HasSubstr("/a: "), EndsWith("\nnothing was written")));
+  auto problem = write_folder(folder_, broken).error();
+  EXPECT_THAT(problem.text, ::testing::AllOf(HasSubstr("/a: "), EndsWith("\nnothing was written")));
+  EXPECT_TRUE(problem.unwritten);
   EXPECT_FALSE(fs::exists(folder_ / "maps"));
   EXPECT_FALSE(fs::exists(folder_ / "a.ctxconf-tmp"));
 
   broken = outputs();
   broken["src"] = "x";
-  EXPECT_THAT(write_folder(folder_, broken).error(),
-              ::testing::AllOf(HasSubstr("/src: "), HasSubstr("6 files were written"),
-                               HasSubstr("run `ctxconf golden regenerate`"),
-                               Not(HasSubstr("nothing was written"))));
+  problem = write_folder(folder_, broken).error();
+  EXPECT_TRUE(problem.unwritten);
+  EXPECT_THAT(problem.text, ::testing::AllOf(HasSubstr("/src: "), HasSubstr("6 files were written"),
+                                             HasSubstr("run `ctxconf golden regenerate`"),
+                                             Not(HasSubstr("nothing was written"))));
   EXPECT_EQ(regenerate(), "");
   EXPECT_THAT(problems(), IsEmpty());
 }

@@ -286,17 +286,25 @@ int judge_files(const JudgeOptions& options, const std::vector<std::string>& fil
   }
   apply_floor(floor, nullptr, run);
   conclude_files(timeline, refused, run);
-  if (!options.out.empty()) {
-    const auto folder = OutputFolder::make(options.out);
-    const auto written =
-        folder ? write_reports(*folder, run, true) : std::unexpected(folder.error());
-    if (!written && unwritten_code(run.exit_code) != run.exit_code) {
-      run.exit_code = unwritten_code(run.exit_code);
-      run.exit_reason = "--out: " + sys::to_string(written.error());
-    }
+  const auto write_out = [&]() -> sys::Result<> {
+    if (options.out.empty()) return {};
+    CTX_ASSIGN_OR_RETURN(folder, OutputFolder::make(options.out));
+    return write_reports(folder, run, true);
+  };
+  const auto written = write_out();
+  if (!written && unwritten_code(run.exit_code) != run.exit_code) {
+    run.exit_code = unwritten_code(run.exit_code);
+    run.exit_reason = "--out: " + sys::to_string(written.error());
   }
-  const int code = run.exit_code;
-  return print(json ? to_result_json(run) : to_console(run, options.console), code);
+  const int code =
+      print(json ? to_result_json(run) : to_console(run, options.console), run.exit_code);
+  if (code != run.exit_code) {
+    // The reports have the same exit code.
+    run.exit_code = code;
+    run.exit_reason = kNotPrinted;
+    (void)write_out();
+  }
+  return code;
 }
 
 struct ElfCommand {

@@ -51,7 +51,7 @@ int expect(const ExpectCommand& c) {
       return complain(kExitUsage, c.file + " exists", "`ctxconf expect update` adds to it");
     }
     const auto written = write_file(c.file, init_expectations(seen, judged, c.strict));
-    if (!written) return complain(kExitUsage, sys::to_string(written.error()));
+    if (!written) return complain(kExitUnreachable, sys::to_string(written.error()));
     return print("wrote " + c.file + "; now name an issue in each line\n", kExitClean);
   }
   const auto text = read_file(c.file, kMaxExpectationBytes);
@@ -78,7 +78,7 @@ int expect(const ExpectCommand& c) {
   if (!edited.problems.empty()) return say(edited.problems);
   if (edited.text != *text) {
     const auto written = write_file(c.file, edited.text);
-    if (!written) return complain(kExitUsage, sys::to_string(written.error()));
+    if (!written) return complain(kExitUnreachable, sys::to_string(written.error()));
   }
   std::string out = fmt::format("{}: {} lines added, {} removed\n", c.file, edited.added.size(),
                                 edited.removed.size());

@@ -290,7 +290,10 @@ int regenerate(const fs::path& folder) {
                     "golden/second_encoder.py");
   }
   const auto written = write_whole(folder, golden::outputs_of(*vectors));
-  if (!written) return complain_lines(kExitFailed, written.error());
+  if (!written) {
+    const auto& problem = written.error();
+    return complain_lines(problem.unwritten ? kExitUnreachable : kExitFailed, problem.text);
+  }
   return print(fmt::format("golden: {} vectors, two encoders agree; {} files written, {} removed, "
                            "{} as they were\n",
                            vectors->size(), written->written, written->removed, written->unchanged),
@@ -334,7 +337,8 @@ Command golden_command(CLI::App& app, const Words& /*command_line*/) {
   sub->add_flag("--json", o->json, "list, show: as JSON");
   sub->footer(
       "Exit codes: 0 clean, 1 verify found something, regenerate refused, or diff found a "
-      "difference,\n2 usage or malformed input, 70 a bug in ctxconf.");
+      "difference,\n2 usage or malformed input, 3 a file or stdout could not be written, 70 a bug "
+      "in ctxconf.");
 
   return {
       .app = sub, .run = [o](const Words& /*program*/) { return golden(*o); }, .takes = nullptr};

@@ -306,11 +306,16 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
       conclude(ending, run);
     }
   }
-  const int code = run.exit_code;
-  if (prepared.is_told) return code;
-  const std::string report = to_console(run, options.console);
+  if (prepared.is_told) return run.exit_code;
+  const int code = print(to_console(run, options.console), run.exit_code);
+  if (code != run.exit_code && prepared.out) {
+    // The reports have the same exit code.
+    ending.unwritten = kNotPrinted;
+    conclude(ending, run);
+    (void)write_reports(*prepared.out, run, options.strict);
+  }
   if (judged != nullptr) *judged = std::move(run);
-  return print(report, code);
+  return code;
 }
 
 std::string advice_for_start(int err, std::string_view command) {

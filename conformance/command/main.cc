@@ -108,7 +108,8 @@ int run_command_line(int argc, char** argv) {
   app.set_version_flag("--version", fmt::format("ctxconf {} ({})", kVersionText, kCommitText));
   app.footer(
       "Exit codes: 0 clean, 1 a requirement is broken, 2 usage, 3 the target cannot be started or\n"
-      "reached, 4 nothing could be judged, 5 the expectations file is stale, 70 a bug in ctxconf.");
+      "reached, or output cannot be written, 4 nothing could be judged, 5 the expectations\n"
+      "file is stale, 70 a bug in ctxconf.");
   std::optional<std::uint64_t> shaken;
   std::vector<Command> commands;
   commands.reserve(std::size(kCommands));
@@ -163,7 +164,8 @@ int main(int argc, char** argv) {
   // A file size limit must give an error that can be reported.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
-    return ctxconf::conformance::run_command_line(argc, argv);
+    const int code = ctxconf::conformance::run_command_line(argc, argv);
+    return ctxconf::conformance::finish_printing(code);
   } catch (const std::exception& e) {
     if (std::ferror(stdout) != 0) {
       std::fprintf(stderr, "ctxconf: cannot write to stdout: %s\n", e.what());

@@ -13,5 +13,9 @@ int complain_ended(const std::string& command, int signo);
 // Writes to stdout and returns `code`. If stdout cannot be written, complains and returns 3, unless
 // `code` takes precedence. Says nothing about EPIPE.
 int print(const std::string& text, int code);
+// The same for what was written to stdout without print(), at the end of a command.
+int finish_printing(int code);
+// The reason of the exit code that print() returns instead of `code`.
+inline constexpr const char* kNotPrinted = "stdout could not be written";
 
 }  // namespace ctxconf::conformance

@@ -1225,13 +1225,47 @@ class ReportsTest(Case):
                               stderr=subprocess.PIPE, timeout=DEADLINE_S, preexec_fn=limit)
 
     def test_output_that_cannot_be_written(self):
-        with open("/dev/full", "wb") as full:
-            for words in (["wrap", "--", WRITER, "--quiet", "--hold", "100ms"], ["list"]):
-                done = subprocess.run([CTXCONF, *words], cwd=self.dir, env=self.env, check=False,
-                                      stdin=subprocess.DEVNULL, stdout=full, timeout=DEADLINE_S,
-                                      stderr=subprocess.PIPE)
+        adapter = os.path.join(BIN, "adapter_cpp")
+        for words in (["wrap", "--out", "wrap", "--", WRITER, "--quiet", "--hold", "100ms"],
+                      ["elf", "--out", "elf", os.path.join(BIN, "slot_pie")], ["list"],
+                      ["selftest", "--only", "bad_header_version"], ["repl", "--", adapter],
+                      ["--version"], ["wrap", "--help"]):
+            with self.subTest(words=words):
+                with open("/dev/full", "wb") as full:
+                    done = self.print_to(full, words)
                 self.assertEqual(done.returncode, UNREACHABLE, done)
-                self.assertIn(b"cannot write to stdout: No space left", done.stderr)
+                self.assertEqual(done.stderr.count(b"cannot write to stdout: No space left"), 1, done)
+                if words[0] in ("wrap", "elf") and "--out" in words:
+                    self.assertEqual(self.result(words[0])["exit"], {
+                        "code": UNREACHABLE, "reason": "stdout could not be written"})
+
+    def print_to(self, output, words):
+        return subprocess.run([CTXCONF, *words], cwd=self.dir, env=self.env, check=False,
+                              stdin=subprocess.DEVNULL, stdout=output, timeout=DEADLINE_S,
+                              stderr=subprocess.PIPE)
+
+    def test_output_that_nobody_reads(self):
+        for words in (["list", "--json"], ["--version"],
+                      ["repl", "--", os.path.join(BIN, "adapter_cpp")]):
+            with self.subTest(words=words):
+                ours, theirs = os.pipe()
+                os.close(ours)
+                with os.fdopen(theirs, "wb") as pipe:
+                    done = self.print_to(pipe, words)
+                self.assertEqual((done.returncode, done.stderr), (CLEAN, b""), done)
+
+    def test_expectations_that_cannot_be_written(self):
+        self.run_mutant()
+        self.write("known", "# ctxconf-expect 1\n")
+        for action, name in (("init", "new"), ("update", "known")):
+            with self.subTest(action):
+                done = self.run_limited(
+                    ["expect", action, name, "--from", "out/result.json"],
+                    lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+                self.assertEqual(done.returncode, UNREACHABLE, done)
+                self.assertIn(f"{name}: File too large", done.stderr)
+        self.assertFalse(os.path.exists(self.path("new")))
+        self.assertEqual(self.read("known"), b"# ctxconf-expect 1\n")
 
     def test_traces(self):
         done = self.run_mutant()

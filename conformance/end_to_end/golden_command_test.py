@@ -21,7 +21,7 @@ import jsonschema
 
 SOURCE = pathlib.Path(sys.argv.pop(1)).resolve()
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
-CLEAN, FINDING, USAGE = 0, 1, 2
+CLEAN, FINDING, USAGE, UNWRITTEN = range(4)
 KINDS = ("process-context", "thread-record", "maps")
 
 
@@ -288,7 +288,7 @@ class Changing(unittest.TestCase):
             shutil.rmtree(self.folder / kind)
             (self.folder / kind).mkdir()
         (self.folder / "manifest.json").unlink()
-        self.refused(FINDING, "cannot be written", "nothing was written", prepare=limit)
+        self.refused(UNWRITTEN, "cannot be written", "nothing was written", prepare=limit)
 
 
 if __name__ == "__main__":
