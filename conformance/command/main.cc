@@ -129,7 +129,11 @@ int run_command_line(int argc, char** argv) {
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    if (e.get_exit_code() == 0) {  // --help, --version
+      std::ostringstream out;
+      const int code = app.exit(e, out, out);
+      return print(out.str(), code);
+    }
     const auto command = named();
     if (command == commands.end()) {
       if (!words.empty() && !words.front().starts_with('-')) {
