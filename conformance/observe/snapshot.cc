@@ -233,21 +233,30 @@ void SnapshotRecorder::unread(const std::string& what, const sys::Error& why) {
 }
 
 void SnapshotRecorder::keep_those_in_use(std::vector<Candidate>& candidates) {
-  const std::size_t all = candidates.size();
-  if (all > limits_.headers) candidates.resize(limits_.headers);
-  const auto rest = std::ranges::stable_partition(candidates, [this](const Candidate& c) {
+  const auto is_in_use = [this](const Candidate& c) {
     std::array<std::byte, abi::kHeaderBytes> head{};
     return memory_.read_exact(c.entries.front().range.begin(), head).has_value() &&
            std::ranges::any_of(head, [](std::byte b) { return b != std::byte{0}; });
-  });
-  const std::size_t in_use = candidates.size() - rest.size() + (all - candidates.size());
+  };
+  // Those whose headers are not read count as in use.
+  std::size_t in_use = candidates.size() - std::min(candidates.size(), limits_.headers);
+  candidates.resize(candidates.size() - in_use);
+  std::vector<Candidate> first;
+  std::vector<Candidate> blank;
+  for (Candidate& c : candidates) {
+    const bool used = is_in_use(c);
+    in_use += used ? 1 : 0;
+    auto& to = used ? first : blank;
+    if (to.size() < limits_.candidates) to.push_back(std::move(c));
+  }
   if (in_use > limits_.candidates) {
     image_.unexamined = std::max<std::uint64_t>(image_.unexamined, in_use - limits_.candidates);
   }
-  candidates.resize(std::min(candidates.size(), limits_.candidates));
+  std::ranges::move(blank, std::back_inserter(first));
+  first.resize(std::min(first.size(), limits_.candidates));
   // In the order of addresses, as in every other look.
-  std::ranges::sort(candidates, {},
-                    [](const Candidate& c) { return c.entries.front().range.begin(); });
+  std::ranges::sort(first, {}, [](const Candidate& c) { return c.entries.front().range.begin(); });
+  candidates = std::move(first);
 }
 
 bool SnapshotRecorder::meets_update() const {
