@@ -5,6 +5,7 @@
 #include <array>
 #include <csignal>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -61,20 +62,20 @@ const CLI::App* command_in(const Words& words, const std::vector<Command>& comma
   return nullptr;
 }
 
-// The directories that the words name with --out. The parser does not tell: it stops at an error.
-Words output_folders(const Words& words, const CLI::App& command) {
+// What the words give for an option. The parser does not tell: it stops at an error.
+Words values_of(std::string_view name, const Words& words, const CLI::App& command) {
   Words out;
-  if (command.get_option_no_throw("--out") == nullptr) return out;
-  constexpr std::string_view kJoined = "--out=";
+  if (command.get_option_no_throw(std::string(name)) == nullptr) return out;
+  const std::string joined = std::string(name) + "=";
   auto at = std::ranges::find(words, command.get_name());
   for (; at != words.end() && *at != "--"; ++at) {
-    if (at->starts_with(kJoined)) out.push_back(at->substr(kJoined.size()));
+    if (at->starts_with(joined)) out.push_back(at->substr(joined.size()));
     if (!at->starts_with('-')) continue;
     const auto* option = command.get_option_no_throw(*at);
     if (option == nullptr || option->get_items_expected_min() == 0) continue;
-    const bool is_out = *at == "--out";
+    const bool is_it = *at == name;
     if (++at == words.end()) break;  // the value of the option
-    if (is_out) out.push_back(*at);
+    if (is_it) out.push_back(*at);
   }
   return out;
 }
@@ -86,7 +87,16 @@ int refuse(const Words& words, const std::vector<Command>& commands, const std::
   complain(kExitUsage, text, what_to_do);
   const auto* command = command_in(words, commands);
   if (command == nullptr) return kExitUsage;
-  for (const auto& folder : output_folders(words, *command)) (void)remove_reports(folder);
+  const Words baselines = values_of("--baseline", words, *command);
+  for (const auto& folder : values_of("--out", words, *command)) {
+    const auto is_in_it = [&](const std::string& baseline) {
+      std::error_code none;
+      return std::filesystem::equivalent(folder,
+                                         std::filesystem::path(baseline).parent_path() / ".", none);
+    };
+    // The next command needs that.
+    if (std::ranges::none_of(baselines, is_in_it)) (void)remove_reports(folder);
+  }
   return kExitUsage;
 }
 

@@ -1114,6 +1114,12 @@ class ReportsTest(Case):
                 self.complains(code, words[0], "--out", "out", *words[1:], about=[])
                 self.assertEqual([n for n in os.listdir(self.path("out")) if n in reports], [])
 
+    def test_usage_error_keeps_the_baseline(self):
+        os.mkdir(self.path("out"))
+        baseline = self.write("out/result.json", "{}")
+        self.expect_exit(USAGE, "elf", "--baseline", "out/result.json", "--out", "out", "--bogus")
+        self.assertTrue(os.path.exists(baseline))
+
     def test_usage_error_removes_only_the_reports_of_out(self):
         os.mkdir(self.path("out"))
         mine = self.write("mine", "mine")

@@ -385,6 +385,7 @@ struct Image {
   std::uint64_t unexamined = 0;  // in one look: candidates with something in them, over the limit
   std::vector<Snapshot> snapshots;
   std::uint64_t snapshots_dropped = 0;  // over the limit
+  std::uint64_t looks_skipped = 0;      // at naming calls: there were too many contexts
   std::uint64_t snapshots_judged = 0;   // of these, before they went: see requirements_dropped
   std::vector<LargePayload> payloads;   // distinct; those of blocks that hold only their beginning
   std::vector<SystemCall> calls;        // level syscalls; at most kMaxCalls

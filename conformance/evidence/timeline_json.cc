@@ -571,6 +571,7 @@ void members(auto& m, Is<Image> auto& i) {
   if (m.has("unexamined", i.unexamined > 0)) m.number("unexamined", i.unexamined);
   m.list("snapshots", i.snapshots);
   m.number("snapshots_dropped", i.snapshots_dropped);
+  if (m.has("looks_skipped", i.looks_skipped > 0)) m.number("looks_skipped", i.looks_skipped);
   if (m.has("snapshots_judged", true)) m.number("snapshots_judged", i.snapshots_judged);
   m.list("calls", i.calls);
   m.number("calls_dropped", i.calls_dropped);

@@ -118,7 +118,8 @@ TEST(Judge, NothingIsRightBecauseTheRestWasNotSeen) {
   image.snapshots_judged = 3;
   EXPECT_EQ(outcome("pctx.payload.entity-type"), Outcome::kUnobservable);
   EXPECT_EQ(judge(t, all_requirements()).incomplete,
-            "2 states of process 12 were neither kept nor judged: there were too many");
+            "2 states of process 12 were neither kept nor judged: they were too many, or too "
+            "large; observe it for a shorter time (--for)");
 }
 
 TEST(Judge, ARunIsIncompleteWhereAContextWasNotRead) {
@@ -134,8 +135,8 @@ TEST(Judge, ARunIsIncompleteWhereAContextWasNotRead) {
   naming.text = "OTEL_CTX";
   image.calls = {naming};
   EXPECT_EQ(incomplete(),
-            "process 13 has a context, and its memory cannot be read: process_vm_readv: Operation "
-            "not permitted; run ctxconf as root or with CAP_SYS_PTRACE");
+            "process 13 has a context, and memory cannot be read: process_vm_readv: Operation not "
+            "permitted");
   t.cells.emplace_back().session = 1;
   t.processes[1].session = 1;
   EXPECT_EQ(incomplete(), "") << "only in a run with faults";

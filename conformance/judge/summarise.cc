@@ -411,9 +411,7 @@ std::string unseen(const Timeline& t) {
     for (const Image& i : p.images) {
       if (!i.unread.empty() &&
           (had_context(i) || std::ranges::any_of(i.calls, is_context_naming))) {
-        return fmt::format(
-            "process {} has a context, and its {}; run ctxconf as root or with CAP_SYS_PTRACE",
-            p.pid, i.unread);
+        return fmt::format("process {} has a context, and {}", p.pid, i.unread);
       }
       if (i.unexamined > 0) {
         return fmt::format("process {} has {} more mappings named OTEL_CTX than are examined",
@@ -421,8 +419,16 @@ std::string unseen(const Timeline& t) {
       }
       if (i.snapshots_dropped > i.snapshots_judged) {
         return fmt::format(
-            "{} states of process {} were neither kept nor judged: there were too many",
+            "{} states of process {} were neither kept nor judged: they were too many, or too "
+            "large; "
+            "observe it for a shorter time (--for)",
             i.snapshots_dropped - i.snapshots_judged, p.pid);
+      }
+      if (i.threads_dropped > i.threads_judged) {
+        return fmt::format(
+            "{} samples of threads of process {} were neither kept nor judged: they were too many; "
+            "observe it for a shorter time (--for)",
+            i.threads_dropped - i.threads_judged, p.pid);
       }
     }
   }

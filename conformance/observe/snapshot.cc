@@ -214,8 +214,7 @@ SnapshotRecorder::SnapshotRecorder(ImageKey key, SnapshotLimits limits)
     const auto told = sys::environment_variable(key.pid, "TRACEPARENT");
     if (told && traceparent_from(*told)) image_.traceparent = *told;
   } else if (facts.error().err != ESRCH) {
-    image_.unread = "cannot be examined: " + sys::to_string(facts.error());
-    note(image_.unread);
+    unread("/proc/PID", facts.error());
   }
 }
 
@@ -226,16 +225,20 @@ void SnapshotRecorder::note(const std::string& text) {
 }
 
 void SnapshotRecorder::unread(const std::string& what, const sys::Error& why) {
-  const std::string text = what + " cannot be read: " + sys::to_string(why);
+  std::string text = what + " cannot be read: " + sys::to_string(why);
   note(text);
+  if (why.err == EPERM || why.err == EACCES)
+    text += "; run ctxconf as root, or with CAP_SYS_PTRACE";
   // Otherwise the memory is as the program has it.
-  if (why.err != EFAULT && why.err != EIO) image_.unread = text;
+  if (why.err != EFAULT && why.err != EIO) image_.unread = std::move(text);
 }
 
 void SnapshotRecorder::keep_those_in_use(std::vector<Candidate>& candidates) {
   const auto is_in_use = [this](const Candidate& c) {
     std::array<std::byte, abi::kHeaderBytes> head{};
-    return memory_.read_exact(c.entries.front().range.begin(), head).has_value() &&
+    if (!c.entries.front().readable) return false;
+    const auto got = memory_.read_mapped(c.entries.front().range.begin(), head);
+    return got && *got == head.size() &&
            std::ranges::any_of(head, [](std::byte b) { return b != std::byte{0}; });
   };
   // Those whose headers are not read count as in use.
@@ -271,10 +274,10 @@ bool SnapshotRecorder::meets_update() const {
 
 std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth depth) {
   const pid_t pid = image_.key.pid;
-  // Each of very many contexts makes a look more expensive, and a look shows only the first ones.
+  // Each of very many contexts makes a look more expensive, and a look shows only some of them.
   if (crowded_looks_ >= limits_.crowded_looks &&
       (moment == Moment::kNaming || moment == Moment::kNamed)) {
-    ++image_.snapshots_dropped;
+    ++image_.looks_skipped;
     return std::nullopt;
   }
   Snapshot s;

@@ -585,7 +585,8 @@ TEST_F(SnapshotTest, WithVeryManyCandidatesNoLookIsTakenForEachCall) {
   }
   EXPECT_FALSE(r.take(Moment::kNaming, SnapshotDepth::kQuick));
   EXPECT_FALSE(r.take(Moment::kNamed, SnapshotDepth::kQuick));
-  EXPECT_EQ(r.image().snapshots_dropped, 2U);
+  EXPECT_EQ(r.image().looks_skipped, 2U);
+  EXPECT_EQ(r.image().snapshots_dropped, 0U);
   EXPECT_EQ(r.image().snapshots_judged, 0U);
   EXPECT_TRUE(r.take(Moment::kPeriodic, SnapshotDepth::kQuick));
   EXPECT_TRUE(r.take(Moment::kExit, SnapshotDepth::kThorough));

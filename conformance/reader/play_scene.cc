@@ -92,7 +92,6 @@ class Stage {
   Driven on(const Question& act);
   Driven on(const Wait& act);
   Driven on(const AskWitness& act);
-  Driven on(const Forget& act);
   Driven forget(pid_t process);
 
   std::uint64_t number(const puppet::Value& value) const {
@@ -165,11 +164,11 @@ Driven Stage::on(const Wait& act) {
   return {};
 }
 
-Driven Stage::on(const Forget& /*act*/) { return forget(target_->pid()); }
-
 Driven Stage::forget(pid_t process) {
   if (!testee_.can("reader.forget")) return {};
-  CTX_RETURN_IF_ERROR(testee_.request("reader.forget", {{"pid", process}}));
+  // It may have forgotten a process that has ended, so a refusal says nothing.
+  const auto reply = testee_.ask("reader.forget", {{"pid", process}});
+  if (!reply) return std::unexpected(reply.error());
   watched_.erase(process);
   return {};
 }
@@ -422,7 +421,7 @@ Driven Stage::look_for_harm() {
   TargetHarm::Found found = harm_->look();
   CTX_RETURN_IF_ERROR(wait_for_release(found));
   if (!found.what.empty() && found.may_end && testee_.can("reader.forget")) {
-    CTX_RETURN_IF_ERROR(on(Forget{}));
+    CTX_RETURN_IF_ERROR(forget(target_->pid()));
     found = harm_->look();
     CTX_RETURN_IF_ERROR(wait_for_release(found));
   }

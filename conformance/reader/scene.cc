@@ -46,9 +46,6 @@ struct ActWriter {
   void operator()(const AskWitness& /*act*/) const {
     out += "# the reader is asked about another process, which stays as it is\n";
   }
-  void operator()(const Forget& /*act*/) const {
-    out += "# the reader is told to forget the process\n";
-  }
 };
 
 }  // namespace
@@ -111,11 +108,6 @@ void SceneBuilder::ask_witness(std::vector<std::string> requirements) {
   play();
   for (const auto& r : requirements) add_new(r, scene_.requirements);
   scene_.acts.emplace_back(AskWitness{std::move(requirements)});
-}
-
-void SceneBuilder::forget() {
-  play();
-  scene_.acts.emplace_back(Forget{});
 }
 
 Scene SceneBuilder::scene() && {

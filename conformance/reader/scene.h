@@ -81,8 +81,7 @@ struct Wait {
 struct AskWitness {
   std::vector<std::string> requirements;  // that the answer decides
 };
-struct Forget {};  // the reader is told to forget what it knows of the process
-using Act = std::variant<Play, Question, Wait, AskWitness, Forget>;
+using Act = std::variant<Play, Question, Wait, AskWitness>;
 
 // What a scene takes for granted. A reader for which this does not hold is not judged by the scene,
 // but by the scenes that are about it.
@@ -146,7 +145,6 @@ class SceneBuilder {
   void ask(Question question);
   void wait(std::chrono::milliseconds duration);
   void ask_witness(std::vector<std::string> requirements);
-  void forget();
   // It shows the requirement, but a crash or a hang does not decide that. Call it before ask().
   void also_shows(const std::string& requirement);
   void needs(const std::string& capability);

@@ -421,7 +421,9 @@ bool gives_up_at_once(const ImageEvidence& e, const SystemCall& naming) {
 
 // Over a limit the call, store or snapshot is missing that would show what the thread did first.
 bool is_all_kept(const Image& i) {
-  return i.calls_dropped + i.other_calls_dropped + i.stores_dropped + i.snapshots_dropped == 0;
+  return i.calls_dropped + i.other_calls_dropped + i.stores_dropped + i.snapshots_dropped +
+             i.looks_skipped ==
+         0;
 }
 
 Finding name_failure_ignored(const ImageEvidence& e) {
@@ -515,9 +517,9 @@ Finding no_name_at_all(const ImageEvidence& e) {
   return passed();
 }
 
-// In a cell: that of the program in the first run.
+// In a cell, of the program itself: its exit code in the first run.
 std::optional<int> exit_code_without_faults(const ImageEvidence& e) {
-  if (e.cell == nullptr) return {};
+  if (e.cell == nullptr || !is_root(*e.timeline, *e.process)) return {};
   for (const Process& p : e.timeline->processes) {
     if (p.session == 0 && is_root(*e.timeline, p)) return p.exit_code;
   }

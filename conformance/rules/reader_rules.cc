@@ -349,7 +349,7 @@ std::optional<MemoryExcess> memory_excess(const SceneEvidence& scene) {
   std::optional<MemoryExcess> most;
   for (const Operation* operation : scene.operations) {
     const ReaderQuestion& q = *operation->question;
-    if (q.claims.empty() || std::ranges::any_of(q.claims, is_about_memory)) continue;
+    if (std::ranges::any_of(q.claims, is_about_memory)) continue;
     const auto excess = excess_of(q, scene.traits);
     if (excess && (!most || excess->used_bytes > most->used_bytes)) most = excess;
   }

@@ -297,8 +297,8 @@ const Process* forked_from(const ImageEvidence& e) {
 
 bool may_have_contexts_of_ancestors(const ImageEvidence& e) {
   const auto has_used_any = [](const Image& i) {
-    return i.snapshots_dropped > 0 || i.threads_dropped > 0 || !i.threads_unread.empty() ||
-           !i.threads.empty() || !i.hidden_slots.empty() ||
+    return i.snapshots_dropped + i.looks_skipped > 0 || i.threads_dropped > 0 ||
+           !i.threads_unread.empty() || !i.threads.empty() || !i.hidden_slots.empty() ||
            std::ranges::any_of(i.snapshots,
                                [](const Snapshot& s) { return !s.candidates.empty(); });
   };

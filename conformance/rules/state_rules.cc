@@ -100,8 +100,13 @@ const StateJudge& state_judge() {
 std::optional<Finding> rests_on_dropped(const Image& image, const RequirementRule& rule) {
   constexpr const char* kLessOften =
       "a program that changes its context less often while it is observed";
+  constexpr const char* kFewerContexts = "a program with fewer mappings named OTEL_CTX";
   constexpr const char* kFewerRecords =
       "a program whose threads change their contexts less often while it is observed";
+  if (image.looks_skipped > 0 && rule.rests_on == RestsOn::kStates) {
+    return not_judged(image.looks_skipped, "look at a naming call was",
+                      "looks at naming calls were", kFewerContexts);
+  }
   if (image.snapshots_dropped > image.snapshots_judged && rule.rests_on == RestsOn::kStates) {
     return not_judged(image.snapshots_dropped - image.snapshots_judged, "state was", "states were",
                       kLessOften);
@@ -111,7 +116,7 @@ std::optional<Finding> rests_on_dropped(const Image& image, const RequirementRul
                       "samples of threads were", kFewerRecords);
   }
   // What was seen after one operation cannot be judged without the others.
-  if (image.snapshots_dropped + image.threads_dropped > 0 &&
+  if (image.snapshots_dropped + image.looks_skipped + image.threads_dropped > 0 &&
       rule.rests_on == RestsOn::kOperations) {
     return unobservable("too much evidence: some of what was seen after operations was not kept",
                         image.snapshots_dropped > 0 ? kLessOften : kFewerRecords);

@@ -57,11 +57,13 @@ void say(std::string_view bytes) {
 
 void complain(std::string_view bytes) { (void)!write(2, bytes.data(), bytes.size()); }
 
-// Byte for byte, so that nothing is taken from the channel but what is answered.
+// Byte for byte, so that nothing is taken from the channel but what is answered. The buffer is not
+// at the beginning of a page, where a header may be: ctxconf stops at each short read into that.
 std::optional<std::string> read_line() {
+  alignas(64) static std::array<char, 64> buffer;
+  char& c = buffer.back();
   std::string line;
   while (true) {
-    char c = 0;
     const ssize_t n = read(g_in, &c, 1);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return std::nullopt;

@@ -33,7 +33,9 @@ using adapter::Loop;
 using adapter::refuse;
 using adapter::Reply;
 
-constexpr std::chrono::milliseconds kPollInterval{50};
+std::chrono::milliseconds poll_interval() {
+  return std::chrono::milliseconds(is_good("polls-slowly") ? 1000 : 50);
+}
 constexpr int kCannotBeShownHere = 77;
 
 const auto kTopics = {kAgentChoices,     kSearchChoices, kCopyChoices,    kHeaderChoices,
@@ -44,7 +46,7 @@ json capabilities(bool watches) {
   const json none = json::object();
   json out = {{"reader", reader_traits()}, {"reader.record", none}, {"reader.forget", none}};
   if (watches) {
-    out["reader.watch"] = {{"poll_ms", kPollInterval.count()}};
+    out["reader.watch"] = {{"poll_ms", poll_interval().count()}};
     out["reader.watch_threads"] = none;
   } else {
     out["reader.process"] = none;
@@ -99,7 +101,7 @@ class Watcher {
 
  private:
   [[noreturn]] void poll() {
-    for (;; std::this_thread::sleep_for(kPollInterval)) {
+    for (;; std::this_thread::sleep_for(poll_interval())) {
       const std::lock_guard guard(lock_);
       for (const pid_t pid : watched_) look_at(pid);
     }
@@ -160,8 +162,10 @@ int run(bool watches) {
     watcher.watch(request.at("pid").get<pid_t>());
     return json();
   });
-  loop.on("reader.forget", [&](const json& request) {
-    watcher.forget(request.at("pid").get<pid_t>());
+  loop.on("reader.forget", [&](const json& request) -> Reply {
+    const auto pid = request.at("pid").get<pid_t>();
+    if (is_good("refuses-to-forget") && kill(pid, 0) != 0) return refuse("failed", "it has ended");
+    watcher.forget(pid);
     return json();
   });
   // The watching thread never ends.

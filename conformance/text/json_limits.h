@@ -17,9 +17,9 @@ inline constexpr std::size_t kMostJsonValues = std::size_t{1} << 24U;
 // A line of the testee protocol that nests deeper is not parsed, because its readers recurse.
 inline constexpr std::size_t kDeepestLine = 100;
 
-// Bytes of a line that a recording keeps: twice as many as the protocol allows, because non-ASCII
-// letters become escapes, and the dots of a line that was cut.
-inline constexpr std::size_t kLongestKeptLine = (std::size_t{2} << 20U) + 3;
+// Bytes of a line that a recording keeps: six times as many as the protocol allows, because each
+// byte that is not ASCII may become an escape, and the dots of a line that was cut.
+inline constexpr std::size_t kLongestKeptLine = (std::size_t{6} << 20U) + 3;
 
 // Calls `f` with each character of a JSON text outside its strings, until that returns false.
 template <class F>

@@ -40,6 +40,8 @@ constexpr Choice kBadAgent[] = {
 constexpr Choice kGoodAgent[] = {
     {"usual", "does nothing unusual"},
     {"one-shot", "keeps nothing from one request to the next"},
+    {"polls-slowly", "with --watch, looks once a second"},
+    {"refuses-to-forget", "refuses to forget a process that has ended"},
     {"defaults", "finds out about a process in other ways as well"},
     {"second-source", "uses another source where a thread has no context"},
     {"traces-stopped", "traces a process that is stopped while it looks at it"},

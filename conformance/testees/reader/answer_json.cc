@@ -121,6 +121,7 @@ Json reader_traits() {
   if (is_good("resource-only")) out["fields"] = {"resource"};
   if (is_good("strings-only") || is_good("converts-to-strings")) out["kinds"] = {"string"};
   if (is_good("no-flags")) out["flags"] = false;
+  if (is_good("unsynchronised")) out["unsynchronised"] = true;
   if (is_good("small-records")) out["attribute_bytes"] = kUsualAttributes;
   if (is_good("defaults") || breaks("pctx.reader.default-detection")) out["defaults"] = true;
   if (is_good("second-source") || breaks("tctx.reader.authoritative")) out["second_source"] = true;

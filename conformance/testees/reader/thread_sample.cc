@@ -8,14 +8,18 @@
 #include <optional>
 #include <string_view>
 
+#include "conformance/testees/reader/mappings.h"
 #include "conformance/testees/reader/memory.h"
 #include "conformance/testees/reader/stopped_thread.h"
 
 namespace ctxconf::testees {
 namespace {
 
+constexpr std::size_t kTableSize = 1000;  // of a reader that has a table of threads
+
 constexpr Choice kBadSample[] = {
     {"tctx.reader.own-thread-pointer", "uses the thread pointer of the first thread for all"},
+    {"tctx.reader.own-thread-pointer:many", "the same in a process with very many threads"},
     {"tctx.reader.no-permission", "ends when a thread cannot be stopped or looked into"},
     {"tctx.reader.only-while-stopped", "reads slot and record of a thread that runs"},
     {"tctx.reader.only-while-stopped:slot", "reads the slot before it stops the thread"},
@@ -30,6 +34,7 @@ constexpr Choice kBadSample[] = {
 constexpr Choice kGoodSample[] = {
     {"starts-over", "reads a record with attributes again from the start, in another stop"},
     {"stops-all-threads", "stops all threads of a process for a sample"},
+    {"unsynchronised", "reads threads that run, and says so"},
 };
 
 }  // namespace
@@ -81,7 +86,9 @@ bool Sampler::stop() {
 
 bool Sampler::learn_thread_pointer() {
   std::optional<std::uint64_t> pointer;
-  if (is_bad("tctx.reader.own-thread-pointer") && tid_ != pid_) {
+  const bool is_crowded =
+      is_bad("tctx.reader.own-thread-pointer:many") && threads_of(pid_).size() > kTableSize;
+  if ((is_crowded || is_bad("tctx.reader.own-thread-pointer")) && tid_ != pid_) {
     if (const auto first = StoppedThread::stop(pid_)) pointer = first->thread_pointer();
   } else {
     pointer = stopped_->thread_pointer();
@@ -154,7 +161,7 @@ SampleState Sampler::run(const std::vector<Access>& accesses, RecordCopy& out) {
     std::erase(others_, nullptr);
   }
   if (!stop() || !learn_thread_pointer()) return SampleState::kNone;
-  if (is_bad("tctx.reader.only-while-stopped")) stopped_.reset();
+  if (is_bad("tctx.reader.only-while-stopped") || is_good("unsynchronised")) stopped_.reset();
   for (const Access& access : accesses) {
     started_over_ = false;
     const auto state = look_at(access, out);
