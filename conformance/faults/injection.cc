@@ -126,7 +126,7 @@ class Parser {
 
   sys::Result<> take(std::string_view key, std::string_view value) {
     if (key == "error" || key == "value") {
-      if (std::exchange(result_, true)) return wrong("give error= or value=, not both");
+      if (std::exchange(result_, true)) return wrong("give error= or value=, and only once");
       return key == "error" ? take_error(value) : take_value(value);
     }
     if (key == "when") {

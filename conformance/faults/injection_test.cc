@@ -68,8 +68,8 @@ TEST(ParseInjection, SaysWhatIsWrong) {
   EXPECT_THAT(complaint("memfd_create:"), HasSubstr("does not say what the call returns"));
   EXPECT_THAT(complaint("memfd_create:error=EPREM"), HasSubstr("unknown errno EPREM"));
   EXPECT_THAT(complaint("memfd_create:error=1"), HasSubstr("unknown errno 1"));
-  EXPECT_THAT(complaint("memfd_create:error=EPERM:value=3"), HasSubstr("one thing"));
-  EXPECT_THAT(complaint("memfd_create:error=EPERM:error=EIO"), HasSubstr("one thing"));
+  EXPECT_THAT(complaint("memfd_create:error=EPERM:value=3"), HasSubstr("and only once"));
+  EXPECT_THAT(complaint("memfd_create:error=EPERM:error=EIO"), HasSubstr("and only once"));
   EXPECT_THAT(complaint("memfd_create:error=EPERM:when=0"), HasSubstr("when=0 is not a count"));
   EXPECT_THAT(complaint("memfd_create:error=EPERM:when=+"), HasSubstr("not a count"));
   EXPECT_THAT(complaint("memfd_create:error=EPERM:when=-1"), HasSubstr("not a count"));
