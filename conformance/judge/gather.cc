@@ -72,8 +72,9 @@ Finding ask(const Timeline& t, const ImageEvidence& e, const Requirement& r,
             const RequirementRule& rule) {
   const bool judged = !e.faulted || is_judged_under_faults(rule, e);
   Finding f = judged ? rule.rule(e) : not_judged_under_faults(t);
+  const bool has_none = f.outcome == Outcome::kNa && f.na_reason == NaReason::kCapability;
   const bool says_nothing_is_wrong =
-      f.outcome == Outcome::kPass || f.outcome == Outcome::kInfo || f.outcome == Outcome::kNa;
+      f.outcome == Outcome::kPass || f.outcome == Outcome::kInfo || has_none;
   if (says_nothing_is_wrong) {
     auto why = rests_on_dropped(*e.image, rule);
     if (!why) why = rests_on_dropped_calls(*e.image, r);
