@@ -69,7 +69,7 @@ std::optional<FailureLocation> location_of_failure(const RunResult& run, const T
     if (!is_unexpected_failure(r, strict) || ended || r.findings.empty()) continue;
     const Finding& f = r.findings.front();
     // This fails only under a fault; the run without it passes this place.
-    if (std::ranges::find(t.cells, f.image.session, &FaultCell::session) != t.cells.end()) continue;
+    if (cell_of(t, f.image.session) != nullptr) continue;
     const Image* image = image_with(t, f.image);
     if (image == nullptr) continue;
     std::uint64_t order = f.event ? f.event->order : 0;

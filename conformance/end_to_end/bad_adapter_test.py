@@ -32,8 +32,6 @@ ADAPTER = os.path.join(BIN, "bad_adapter")
 DOC = os.path.join(SOURCE, "docs", "testee-protocol.md")
 ROWS = ("pctx.publish.discoverable", "pctx.update.visible")
 
-with open(CTXCONF, "rb") as binary:
-    SANITISED = b"__asan_init" in binary.read()
 # The documented limits, shortened where a test is about them: 10 s become 1 s.
 HANG_SCALE = 0.1
 # Used for kinds whose answers must arrive within the limits even on a busy machine.

@@ -50,6 +50,11 @@ bool is_root(const Timeline& timeline, const Process& process) {
   return &*std::ranges::find(timeline.processes, process.session, &Process::session) == &process;
 }
 
+const FaultCell* cell_of(const Timeline& timeline, std::uint32_t session) {
+  const auto cell = std::ranges::find(timeline.cells, session, &FaultCell::session);
+  return cell == timeline.cells.end() ? nullptr : &*cell;
+}
+
 std::span<const std::byte> kept_bytes(const Image& image, const MemoryBlock& block) {
   if (block.bytes.size() == block.wanted || block.readable < block.wanted) return block.bytes;
   const auto kept = std::ranges::find_if(image.payloads, [&](const LargePayload& p) {

@@ -425,6 +425,14 @@ struct Image {
   std::vector<ThreadSample> exits;  // at most kMaxExits
   std::string threads_unread;       // why no thread could be sampled; empty: they were
   std::vector<std::string> notes;   // "memory cannot be read: Operation not permitted"
+
+  // Those that were neither kept nor judged.
+  std::uint64_t states_unjudged() const {
+    return snapshots_dropped - std::min(snapshots_judged, snapshots_dropped);
+  }
+  std::uint64_t samples_unjudged() const {
+    return threads_dropped - std::min(threads_judged, threads_dropped);
+  }
 };
 
 // All bytes of a block, wherever they are kept; only the first ones where there are no more.
@@ -548,6 +556,8 @@ struct Timeline {
 std::string signal_name(int signo);
 // wrap: the program itself, in whichever of its runs.
 bool is_root(const Timeline& timeline, const Process& process);
+// wrap --faults: the run in which the processes of this session were; null: the first one.
+const FaultCell* cell_of(const Timeline& timeline, std::uint32_t session);
 // "exited 0", "killed by SIGKILL (by ctxconf)"; empty: it is not known to have ended.
 std::string ending_of(const Process& process);
 

@@ -261,8 +261,8 @@ void join_problems_of_cells(const Timeline& t, RunResult& out) {
   std::vector<RunProblem> joined;
   std::map<std::tuple<Outcome, std::string, std::string>, std::size_t> known;
   for (RunProblem& p : out.problems) {
-    const auto cell = std::ranges::find(t.cells, p.image.session, &FaultCell::session);
-    if (cell == t.cells.end() || !p.text.ends_with(under(*cell))) {
+    const FaultCell* const cell = cell_of(t, p.image.session);
+    if (cell == nullptr || !p.text.ends_with(under(*cell))) {
       joined.push_back(std::move(p));
       continue;
     }
@@ -308,8 +308,7 @@ RunProblem crash_of(const Process& p, const FaultCell* cell, bool published) {
 
 void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, RunResult& out) {
   for (const Process& p : t.processes) {
-    const auto it = std::ranges::find(t.cells, p.session, &FaultCell::session);
-    const FaultCell* cell = it == t.cells.end() ? nullptr : &*it;
+    const FaultCell* const cell = cell_of(t, p.session);
     const bool published = std::ranges::any_of(
         evidence, [&](const ImageEvidence& e) { return e.process == &p && e.published(); });
     if (is_crash(t, p, cell, published, out)) out.problems.push_back(crash_of(p, cell, published));
@@ -399,15 +398,12 @@ std::string not_judged(const std::vector<ImageEvidence>& evidence) {
 // Why something of the program was never seen, or was seen and neither judged nor kept. Empty:
 // nothing.
 std::string unseen(const Timeline& t) {
-  const auto is_in_cell = [&](const Process& p) {
-    return std::ranges::find(t.cells, p.session, &FaultCell::session) != t.cells.end();
-  };
   const auto had_context = [](const Image& i) {
     return std::ranges::any_of(i.snapshots,
                                [](const Snapshot& s) { return !s.candidates.empty(); });
   };
   for (const Process& p : t.processes) {
-    if (is_in_cell(p)) continue;
+    if (cell_of(t, p.session) != nullptr) continue;
     for (const Image& i : p.images) {
       if (!i.unread.empty() &&
           (had_context(i) || std::ranges::any_of(i.calls, is_context_naming))) {
@@ -417,18 +413,17 @@ std::string unseen(const Timeline& t) {
         return fmt::format("process {} has {} more mappings named OTEL_CTX than are examined",
                            p.pid, i.unexamined);
       }
-      if (i.snapshots_dropped > i.snapshots_judged) {
+      if (i.states_unjudged() > 0) {
         return fmt::format(
             "{} states of process {} were neither kept nor judged: they were too many, or too "
-            "large; "
-            "observe it for a shorter time (--for)",
-            i.snapshots_dropped - i.snapshots_judged, p.pid);
+            "large; observe it for a shorter time (--for)",
+            i.states_unjudged(), p.pid);
       }
-      if (i.threads_dropped > i.threads_judged) {
+      if (i.samples_unjudged() > 0) {
         return fmt::format(
             "{} samples of threads of process {} were neither kept nor judged: they were too many; "
             "observe it for a shorter time (--for)",
-            i.threads_dropped - i.threads_judged, p.pid);
+            i.samples_unjudged(), p.pid);
       }
     }
   }
@@ -479,9 +474,8 @@ ImageSummary summary(const Process& p, const Image& i, const std::vector<ImageEv
     if (const auto threads = threads_of(*e); !threads.empty()) s.notes.push_back(threads);
   }
   if (i.snapshots_dropped > 0) {
-    const auto unjudged = i.snapshots_dropped - std::min(i.snapshots_judged, i.snapshots_dropped);
     s.notes.push_back(fmt::format("{} states were not kept, {} of them without being judged",
-                                  i.snapshots_dropped, unjudged));
+                                  i.snapshots_dropped, i.states_unjudged()));
   }
   return s;
 }

@@ -21,6 +21,14 @@ void ask_until(SceneBuilder& s, Question q) {
   s.ask(std::move(q));
 }
 
+// Asks until nothing of the service is reported any more.
+void ask_until_gone(SceneBuilder& s, AnswerClaim c, const char* service_name) {
+  c.never = {service_name};
+  Question q;
+  q.claims = {std::move(c)};
+  ask_until(s, std::move(q));
+}
+
 Scene completed_later() {
   const Message message = service("ctxconf-completed");
   SceneBuilder s("completed-later",
@@ -70,11 +78,9 @@ Scene withdrawn() {
   s.ask(about_process(p, {}));
   b.store(p.header + 16, 8, 0);
   b.unmap(p.header, kPage);
-  auto c = claim("pctx.reader.no-context", no_context(), "a context that is gone is still used");
-  c.never = {"ctxconf-withdrawn"};
-  Question q;
-  q.claims = {c};
-  ask_until(s, std::move(q));
+  ask_until_gone(
+      s, claim("pctx.reader.no-context", no_context(), "a context that is gone is still used"),
+      "ctxconf-withdrawn");
   return std::move(s).scene();
 }
 
@@ -124,12 +130,10 @@ Scene replaced_by_exec() {
   const Published p = publish(b, message.encoded());
   s.ask(about_process(p, {}));
   b.exec("plain");
-  auto c = claim("pctx.reader.exec-drops-context", or_refused(no_context()),
-                 "attributes of the program before the exec are still used");
-  c.never = {"ctxconf-before-exec"};
-  Question q;
-  q.claims = {c};
-  ask_until(s, std::move(q));
+  ask_until_gone(s,
+                 claim("pctx.reader.exec-drops-context", or_refused(no_context()),
+                       "attributes of the program before the exec are still used"),
+                 "ctxconf-before-exec");
   return std::move(s).scene();
 }
 

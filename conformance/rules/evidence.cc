@@ -316,8 +316,7 @@ std::vector<ImageEvidence> evidence_of(const Timeline& timeline) {
       e.timeline = &timeline;
       e.process = &process;
       e.image = &image;
-      const auto cell = std::ranges::find(timeline.cells, process.session, &FaultCell::session);
-      if (cell != timeline.cells.end()) e.cell = &*cell;
+      e.cell = cell_of(timeline, process.session);
       // The same bytes come in many snapshots: they are analysed once.
       std::map<std::pair<std::uint64_t, std::size_t>, std::shared_ptr<const Payload>> payloads;
       for (const Snapshot& s : image.snapshots) {

@@ -520,10 +520,8 @@ Finding no_name_at_all(const ImageEvidence& e) {
 // In a cell, of the program itself: its exit code in the first run.
 std::optional<int> exit_code_without_faults(const ImageEvidence& e) {
   if (e.cell == nullptr || !is_root(*e.timeline, *e.process)) return {};
-  for (const Process& p : e.timeline->processes) {
-    if (p.session == 0 && is_root(*e.timeline, p)) return p.exit_code;
-  }
-  return {};
+  const auto first = std::ranges::find(e.timeline->processes, 0U, &Process::session);
+  return first == e.timeline->processes.end() ? std::nullopt : first->exit_code;
 }
 
 Finding survives_total_denial(const ImageEvidence& e) {

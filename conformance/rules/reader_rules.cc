@@ -318,16 +318,15 @@ std::vector<SceneEvidence> scenes_of(const Session& session) {
                                               : Json::object());
   const auto foreign = foreign_reader(hello, session.root.pid);
   std::vector<SceneEvidence> out;
-  for (std::size_t i = 0; i < session.checks.size(); ++i) {
-    SceneEvidence scene;
+  for (const CheckRun& check : session.checks) {
+    SceneEvidence& scene = out.emplace_back();
     scene.session = &session;
-    scene.scene = &session.checks[i];
+    scene.scene = &check;
     scene.traits = traits;
     scene.foreign_reader = foreign;
-    for (const Operation& o : session.operations) {
-      if (o.check == i && o.question) scene.operations.push_back(&o);
-    }
-    out.push_back(std::move(scene));
+  }
+  for (const Operation& o : session.operations) {
+    if (o.check < out.size() && o.question) out[o.check].operations.push_back(&o);
   }
   return out;
 }

@@ -107,13 +107,12 @@ std::optional<Finding> rests_on_dropped(const Image& image, const RequirementRul
     return not_judged(image.looks_skipped, "look at a naming call was",
                       "looks at naming calls were", kFewerContexts);
   }
-  if (image.snapshots_dropped > image.snapshots_judged && rule.rests_on == RestsOn::kStates) {
-    return not_judged(image.snapshots_dropped - image.snapshots_judged, "state was", "states were",
-                      kLessOften);
+  if (image.states_unjudged() > 0 && rule.rests_on == RestsOn::kStates) {
+    return not_judged(image.states_unjudged(), "state was", "states were", kLessOften);
   }
-  if (image.threads_dropped > image.threads_judged && rule.rests_on == RestsOn::kSamples) {
-    return not_judged(image.threads_dropped - image.threads_judged, "sample of a thread was",
-                      "samples of threads were", kFewerRecords);
+  if (image.samples_unjudged() > 0 && rule.rests_on == RestsOn::kSamples) {
+    return not_judged(image.samples_unjudged(), "sample of a thread was", "samples of threads were",
+                      kFewerRecords);
   }
   // What was seen after one operation cannot be judged without the others.
   if (image.snapshots_dropped + image.looks_skipped + image.threads_dropped > 0 &&

@@ -39,7 +39,7 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kErrorsKept = std::size_t{8} << 10U;  // the tail of stderr
 constexpr std::size_t kMostRead = std::size_t{1} << 20U;    // per read
-constexpr std::size_t kReplyKept = 6 * kLongestLine;        // "\\u00e9" for each byte
+constexpr std::size_t kReplyKept = 6 * kLongestLine;        // each byte may become an escape
 static_assert(kReplyKept + std::string_view("...").size() == kLongestKeptLine);
 constexpr milliseconds kLooking{2000};
 constexpr unsigned kStepsPerRead = 16;
