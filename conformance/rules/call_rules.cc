@@ -95,13 +95,13 @@ std::string flags_text(std::uint32_t flags) {
     std::uint32_t flag;
     std::string_view name;
   };
-  static constexpr std::array<Name, 5> kNames = {{{MFD_CLOEXEC, "MFD_CLOEXEC"},
-                                                  {MFD_ALLOW_SEALING, "MFD_ALLOW_SEALING"},
-                                                  {MFD_HUGETLB, "MFD_HUGETLB"},
-                                                  {MFD_NOEXEC_SEAL, "MFD_NOEXEC_SEAL"},
-                                                  {0x10, "MFD_EXEC"}}};
+  static constexpr std::array<Name, 5> kFlagNames = {{{MFD_CLOEXEC, "MFD_CLOEXEC"},
+                                                      {MFD_ALLOW_SEALING, "MFD_ALLOW_SEALING"},
+                                                      {MFD_HUGETLB, "MFD_HUGETLB"},
+                                                      {MFD_NOEXEC_SEAL, "MFD_NOEXEC_SEAL"},
+                                                      {0x10, "MFD_EXEC"}}};
   std::string out;
-  for (const auto& n : kNames) {
+  for (const auto& n : kFlagNames) {
     if ((flags & n.flag) == 0) continue;
     out += (out.empty() ? "" : "|");
     out += n.name;

@@ -4,21 +4,23 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "abi/thread_record.h"
 #include "conformance/rules/reader_findings.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::uint64_t kFixed = 28;  // bytes of a record before its attributes
-constexpr std::uint64_t kValidAt = 24;
-constexpr std::uint64_t kSizeAt = 26;
+constexpr std::uint64_t kFixed = sizeof(abi::ThreadRecordHead);  // bytes before the attributes
+constexpr std::uint64_t kValidOffset = offsetof(abi::ThreadRecordHead, valid);
+constexpr std::uint64_t kSizeOffset = offsetof(abi::ThreadRecordHead, attrs_data_size);
 constexpr std::uint64_t kUsual = 640;  // the recommended size of a record, which a reader may use
 constexpr std::uint64_t kWord = 8;
 
@@ -189,8 +191,8 @@ std::uint64_t byte_at(const ShownMemory& record, std::uint64_t at) {
 // The first call that reads attributes without need; it may be the last of several pieces. A read
 // of more than the fixed part does not count before the reader knows the size.
 const ReaderCall* needless(const ReaderQuestion& q, const ShownMemory& record) {
-  const bool valid = byte_at(record, kValidAt) == 1;
-  const std::uint64_t size = byte_at(record, kSizeAt) | byte_at(record, kSizeAt + 1) << 8U;
+  const bool valid = byte_at(record, kValidOffset) == 1;
+  const std::uint64_t size = byte_at(record, kSizeOffset) | byte_at(record, kSizeOffset + 1) << 8U;
   const std::uint64_t area = record.at + kFixed;
   const std::uint64_t most = valid ? area + std::max(kUsual, size + kWord) : area;
   std::uint64_t end = area;  // of the pieces until now
@@ -214,7 +216,7 @@ std::optional<Finding> attributes_when_needed(const SceneEvidence& scene, std::s
     if (std::ranges::none_of(q.claims, is_about_this)) continue;
     const ReaderCall* const call = needless(q, *record);
     if (call == nullptr) continue;
-    const bool valid = byte_at(*record, kValidAt) == 1;
+    const bool valid = byte_at(*record, kValidOffset) == 1;
     Finding f = failed((valid ? "it read more than the size says: "
                               : "it read attributes of a record that is not valid: ") +
                            call_text(*call, q),
