@@ -14,13 +14,14 @@ ctxconf_library(ctxconf_testee
        conformance/testee/jobs.cc conformance/testee/line_session.cc
        conformance/testee/protocol.cc
        conformance/testee/testee.cc
-       conformance/testee/thread_states.cc ${PROJECT_BINARY_DIR}/builtin_schema.cc
+       conformance/testee/thread_states.cc conformance/testee/watch_reports.cc
+       ${PROJECT_BINARY_DIR}/builtin_schema.cc
   DEPS ctxconf_observe fmt::fmt ${json})
 target_include_directories(ctxconf_testee PRIVATE "${PROJECT_BINARY_DIR}")
 ctxconf_library(ctxconf_repeats SRCS conformance/command/repeats.cc DEPS ctxconf_judge ctxconf_testee)
 ctxconf_test(repeats_test SRCS conformance/command/repeats_test.cc DEPS ctxconf_repeats)
 ctxconf_test(testee_test
   SRCS conformance/testee/driver_test.cc conformance/testee/jobs_test.cc
-       conformance/testee/protocol_line_test.cc
+       conformance/testee/protocol_line_test.cc conformance/testee/watch_reports_test.cc
   DEPS ctxconf_judge ctxconf_testee LABELS ptrace)
 add_dependencies(testee_test bad_adapter ctxconf-trampoline)

@@ -125,6 +125,8 @@ KINDS = {
     "answers-without-a-result": (FINE, ""),
     "answers-for-another-process": (FINE, ""),
     "sees-without-a-watch": (BROKEN, "without a request"),
+    "sees-another-process": (FINE, ""),
+    "sees-too-many-threads": (FINE, ""),
     "ends-its-target": (FINE, ""),
     "stops-its-target": (FINE, ""),
     "keeps-its-target-stopped": (FINE, ""),
@@ -164,6 +166,7 @@ class Role:
 
 RUN = Role("run", ROWS, KINDS, OTHER, ("--level", "stores"))
 UNPLAYED = "the scene could not be played: "
+NOT_WATCHED = r"reported process \d+, which it was not told to watch"
 BLIND = "the reader does not report a plain context"
 READER_OTHER = {
     # Each check asks more than once.
@@ -205,7 +208,9 @@ READER_KINDS = {
     "answers-with-wrong-types": (BROKEN, "a reply that breaks the protocol"),
     "context-of-wrong-types": (BROKEN, "a reply that breaks the protocol"),
     "answers-without-a-result": (BROKEN, "a reply to reader.process that breaks the protocol"),
-    "sees-without-a-watch": (FINE, ""),
+    "sees-without-a-watch": (BROKEN, NOT_WATCHED),
+    "sees-another-process": (BROKEN, NOT_WATCHED),
+    "sees-too-many-threads": (BROKEN, "reported more than 4096 threads at once"),
 }
 READER = Role("reader", ("pctx.reader.name-prefix-only", "pctx.reader.reused-address"),
               READER_KINDS, READER_OTHER, ("--strict",))

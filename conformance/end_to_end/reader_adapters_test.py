@@ -166,6 +166,16 @@ class WhoReads(Reader):
                     self.assertIn("sent an event that breaks the protocol", self.text)
 
 
+    def test_what_a_reader_saw_is_about_what_it_was_asked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            adapter = os.path.join(folder, "adapter.py")
+            with open(adapter, "w", encoding="utf-8") as file:
+                file.write(SEES_WRONG)
+            self.outcomes(3, adapter, '"pid": 1, "result": "absent"',
+                          options=["--only=pctx.reader.name-prefix-only"])
+            self.assertIn("reported process 1, which it was not told to watch", self.text)
+
+
 # Reports what its argument has about each process that it is to watch.
 SEES_WRONG = """
 import json, os, sys

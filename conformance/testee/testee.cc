@@ -24,6 +24,7 @@
 #include "conformance/observe/recording.h"
 #include "conformance/testee/protocol.h"
 #include "conformance/testee/thread_states.h"
+#include "conformance/testee/watch_reports.h"
 #include "conformance/text/json_limits.h"
 #include "conformance/version.h"
 #include "sys/fd.h"
@@ -46,7 +47,6 @@ constexpr unsigned kStepsPerRead = 16;
 constexpr milliseconds kFirstStop{1000};
 constexpr std::size_t kMessageKept = 200;    // of a quoted error message
 constexpr std::size_t kMostLinesAhead = 16;  // protocol messages
-constexpr std::size_t kMostEvents = 4096;    // that a reader reported and nobody took
 
 // Both ends close on exec; ours does not block.
 struct Channel {
@@ -106,8 +106,8 @@ struct Testee::State {
   sys::Fd errors;
   sys::Fd noise;  // stdout with --channel fd3
   LineBuffer lines;
-  std::deque<Said> said;     // messages that were not taken yet
-  std::vector<Json> events;  // reader: what it saw, and was not taken yet
+  std::deque<Said> said;  // messages that were not taken yet
+  WatchReports reports;   // of a reader
   std::string to_send;
   std::string tail;  // of stderr
   std::string last_noise;
@@ -180,13 +180,16 @@ struct Testee::State {
 
   // What a reader saw; the harness takes it later.
   void see(Json event) {
-    if (events.size() >= kMostEvents) return;
+    if (!adapter_fault.empty()) return;
     if (const auto problem = problem_of(event, Definition::kEvent)) {
       blame("sent an event that breaks the protocol (" + *problem +
             "): " + cut(dumped(event), 200));
       return;
     }
-    events.push_back(std::move(event));
+    const std::string shown = cut(dumped(event), 200);
+    if (const auto problem = reports.add(std::move(event)); !problem.empty()) {
+      blame(problem + ": " + shown);
+    }
   }
 
   // Noise is dropped at once, so a flood of it uses no memory.
@@ -374,6 +377,7 @@ struct Testee::State {
     operation.sent_ns = sys::boottime_now_ns();
     recording->begin_wait();
     while (now() < until && !is_done()) {
+      if (!adapter_fault.empty()) return std::unexpected(Stop::kAdapterFault);
       if (!is_alive(pid)) return std::unexpected(Stop::kCrashed);
       if (auto stepped = step(until); !stepped) return std::unexpected(stepped.error());
     }
@@ -399,6 +403,7 @@ struct Testee::State {
     noise_before = session.noise_lines;
     operation.sent_ns = sys::boottime_now_ns();
     recording->begin_wait();
+    if (op == "reader.watch") reports.ask_about(members["pid"].get<pid_t>());
     to_send += line + "\n";
     pump_descriptors();
     return id;
@@ -989,7 +994,7 @@ Operation* Testee::last_operation() {
   auto& operations = state_->session.operations;
   return operations.empty() ? nullptr : &operations.back();
 }
-std::vector<Json> Testee::take_events() { return std::exchange(state_->events, {}); }
+std::vector<Json> Testee::take_events() { return state_->reports.take(); }
 std::vector<pid_t> Testee::processes() const {
   return state_->recording ? state_->recording->processes() : std::vector<pid_t>();
 }

@@ -127,7 +127,8 @@ class Testee {
   Answer<void> wait_until(std::chrono::milliseconds most, const std::function<bool()>& is_done);
   // What the last request asked; it may be completed after the reply. Null before the first one.
   Operation* last_operation();
-  // Events that it reported by itself ("saw"), each once.
+  // What it has reported by itself ("saw") since the last call: of each process and thread the
+  // last.
   std::vector<Json> take_events();
   std::vector<pid_t> processes() const;  // of the adapter, living
   CheckRun& check();                     // the current one

@@ -114,6 +114,20 @@ std::optional<std::string> become_tracer(const json& request, const std::string&
   return reply;
 }
 
+// The reader looks by itself.
+std::optional<std::string> declare_watch(const json&, const std::string& hello) {
+  json reply = json::parse(hello);
+  reply["caps"].erase("reader.process");
+  reply["caps"]["reader.watch"] = {{"poll_ms", 10}};
+  return reply.dump() + "\n";
+}
+
+std::string saw(pid_t pid, pid_t tid = 0) {
+  json event = {{"ev", "saw"}, {"pid", pid}, {"result", "absent"}};
+  if (tid != 0) event["tid"] = tid;
+  return event.dump() + "\n";
+}
+
 // What a kind does instead of a legal adapter. If it returns nothing, nothing more is sent.
 using Step = std::optional<std::string> (*)(const json& request, const std::string& reply);
 
@@ -598,9 +612,24 @@ constexpr Kind kKinds[] =
         {.name = "sees-without-a-watch",
          .reply =
              [](const json&, const std::string& r) {
-               const json saw = {{"ev", "saw"}, {"pid", getppid()}, {"result", "absent"}};
-               for (int i = 0; i < 20'000; ++i) say(saw.dump() + "\n");
+               for (int i = 0; i < 20'000; ++i) say(saw(getppid()));
                return std::optional(r);
+             }},
+        {.name = "sees-another-process",
+         .hello = declare_watch,
+         .reply =
+             [](const json& q, const std::string& r) {
+               if (q.at("op") != "reader.watch") return std::optional(r);
+               return std::optional(r + saw(q.at("pid").get<pid_t>()) + saw(getppid()));
+             }},
+        {.name = "sees-too-many-threads",
+         .hello = declare_watch,
+         .reply =
+             [](const json& q, const std::string& r) {
+               if (q.at("op") != "reader.watch") return std::optional(r);
+               std::string out = r;
+               for (pid_t i = 1; i <= 20'000; ++i) out += saw(q.at("pid").get<pid_t>(), i);
+               return std::optional(out);
              }},
         {.name = "ends-its-target",
          .begin =
@@ -693,6 +722,7 @@ std::string done(const json& request) {
     static auto* const agent = new ctxconf::testees::Agent();
     return ok(request, ctxconf::testees::json_of(agent->process(request.at("pid").get<pid_t>())));
   }
+  if (request.at("op") == "reader.watch") return ok(request);
   if (is_for_a_reader(request)) return ok(request, {{"result", "absent"}});
   if (request.contains("attributes")) return refusal(request, "rejected", "only a Resource");
   otel_ctx_error error{};
@@ -733,7 +763,7 @@ int run(const Kind& kind) {
       if (kind.end != nullptr) kind.end();
       _exit(0);
     } else if (op == "process.publish" || op == "process.update" || op == "reader.process" ||
-               op == "reader.record") {
+               op == "reader.record" || op == "reader.watch") {
       if (kind.begin != nullptr && !kind.begin(request, {})) continue;
       pass(kind.reply, request, done(request));
       if (kind.after != nullptr) kind.after();

@@ -41,6 +41,7 @@ constexpr Choice kGoodAgent[] = {
     {"usual", "does nothing unusual"},
     {"one-shot", "keeps nothing from one request to the next"},
     {"polls-slowly", "with --watch, looks once a second"},
+    {"reports-each-look", "with --watch, reports also what has not changed"},
     {"refuses-to-forget", "refuses to forget a process that has ended"},
     {"defaults", "finds out about a process in other ways as well"},
     {"second-source", "uses another source where a thread has no context"},
