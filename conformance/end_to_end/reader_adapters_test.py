@@ -9,6 +9,7 @@ import collections
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -64,6 +65,19 @@ class Judged(Reader):
         self.assertEqual(set(ids) - {"pass", "na", "unobservable"}, set(), ids)
         self.assertEqual(ids["unobservable"] - NOT_HERE, set())
         self.assertGreaterEqual(len(ids["pass"]), MOST)
+
+    def test_the_answers_during_updates_are_counted(self):
+        self.outcomes(0, "reader.py", options=("--only=pctx.reader.rereads-timestamp",))
+        counted = re.findall(
+            r"note: windows/(\S+): of (\d+) answers (\d+) have one content, (\d+) the other, (\d+) none, "
+            r"(\d+) a mixture \(hits: (\d+), misses: (\d+)\)", self.text)
+        self.assertEqual({name: int(answers) for name, answers, *_ in counted},
+                         {"updates-without-end": 8, "updates-in-place": 40}, self.text)
+        for _, answers, first, second, none, mixed, hits, misses in counted:
+            self.assertEqual(int(first) + int(second), int(misses))
+            self.assertEqual(int(none) + int(mixed), int(hits))
+            self.assertEqual(int(hits) + int(misses), int(answers))
+            self.assertEqual(int(mixed), 0)
 
     def test_the_smallest_one(self):
         ids = self.outcomes(0, "reader_stub.py")

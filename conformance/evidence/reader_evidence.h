@@ -84,7 +84,10 @@ struct ReaderQuestion {
   std::int32_t thread = 0;          // the same; 0: none
   std::vector<ShownMemory> shown;
   std::vector<ReaderCall> calls;
-  bool counted = false;             // the thread counts while it runs: ReaderCall::ran_before
+  bool counted = false;  // the thread counts while it runs: ReaderCall::ran_before
+  // It is asked again and again while the target changes between two contents: the first claim
+  // allows both.
+  bool repeated = false;
   std::uint64_t calls_dropped = 0;  // over the limit
   std::vector<std::string> missed;  // holds whose moment did not come
   std::uint64_t processor_ns = 0;   // that the reading processes used

@@ -117,6 +117,7 @@ void members(auto& m, Is<ReaderQuestion> auto& q) {
           [&] { return q.calls.size() <= kMaxReaderCalls; });
   m.number("calls_dropped", q.calls_dropped);
   if (m.has("counted", q.counted)) m.flag("counted", q.counted);
+  if (m.has("repeated", q.repeated)) m.flag("repeated", q.repeated);
   m.texts("missed", q.missed);
   m.number("processor_ns", q.processor_ns);
   m.number("peak_bytes", q.peak_bytes);

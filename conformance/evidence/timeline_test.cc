@@ -291,6 +291,7 @@ TEST(TimelineJson, TheQuestionForAReaderComesBackTheSame) {
   call.held = "after the first read of the pointer";
   question.calls = {call};
   question.counted = true;
+  question.repeated = true;
   question.calls_dropped = 8;
   question.missed = {"before the first read of the payload"};
   question.processor_ns = 9;

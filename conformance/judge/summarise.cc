@@ -18,6 +18,7 @@
 #include "conformance/judge/judge.h"
 #include "conformance/rules/operation_pictures.h"
 #include "conformance/rules/publications.h"
+#include "conformance/rules/repetitions.h"
 #include "conformance/rules/rule.h"
 #include "conformance/text/json_limits.h"
 
@@ -136,6 +137,16 @@ std::string moments_note(const Timeline& t) {
   if (missed == 0) return {};
   return fmt::format("the reader was held at {} of {} planned moments; {} were not reached", came,
                      came + missed, missed);
+}
+
+// How the answers fell where the target changed without end; a pass does not show it otherwise.
+void add_repetitions(const std::vector<SceneEvidence>& scenes, RunResult& out) {
+  std::map<std::string, Repetition> all;
+  for (const SceneEvidence& scene : scenes) {
+    const auto one = repetition_of(scene);
+    if (one) all[scene.session->group + "/" + scene.scene->name] += *one;
+  }
+  for (const auto& [where, sum] : all) out.notes.push_back(where + ": " + sum.text());
 }
 
 // What is odd about the adapter and decides nothing.
@@ -593,6 +604,7 @@ void summarise(const Timeline& t, const std::vector<ImageEvidence>& evidence,
   add_harm(scenes, out);
   add_adapter_notes(t, out);
   if (auto note = moments_note(t); !note.empty()) out.notes.push_back(std::move(note));
+  add_repetitions(scenes, out);
   add_pictures(evidence, out);
   out.faults = fault_matrix(t, told.tallies, out);
   join_problems_of_cells(t, out);

@@ -273,6 +273,7 @@ Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pi
   out.thread = thread;
   out.shown = shown_by(question, process);
   out.counted = question.counter.has_value();
+  out.repeated = question.repeated;
   const auto readers = testee_.processes();
   const auto sizes = begin_peaks(readers);
   const std::uint64_t before = processor_ns(readers);

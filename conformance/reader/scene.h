@@ -68,6 +68,8 @@ struct Question {
   std::vector<std::pair<std::string, Part>> shown;  // memory to keep in the recording
   bool records_calls = true;
   std::optional<puppet::Value> counter;  // address of a number that the thread increases
+  // One of many while the target changes: how the answers fell is counted, see repetitions.h.
+  bool repeated = false;
 };
 
 struct Play {

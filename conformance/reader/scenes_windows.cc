@@ -201,8 +201,10 @@ Question either_of(const Published& p, const Message& one, const Message& two) {
   auto either = not_used();
   either.push_back(accept(one.content()));
   either.push_back(accept(two.content()));
-  return about_process(p, {claim("pctx.reader.rereads-timestamp", std::move(either),
-                                 "an answer mixes two versions of a context")});
+  Question q = about_process(p, {claim("pctx.reader.rereads-timestamp", std::move(either),
+                                       "an answer mixes two versions of a context")});
+  q.repeated = true;
+  return q;
 }
 
 // Updates without end, as OTEP 4719 describes them: no answer mixes two versions.

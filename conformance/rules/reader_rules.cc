@@ -11,6 +11,7 @@
 
 #include "conformance/rules/reader_findings.h"
 #include "conformance/rules/reader_thread_rules.h"
+#include "conformance/rules/repetitions.h"
 #include "conformance/rules/rule.h"
 #include "conformance/text/json_limits.h"
 
@@ -133,7 +134,7 @@ std::optional<Finding> rereads_timestamp(const SceneEvidence& scene, std::string
                    return failed("the timestamp was not read again after the payload",
                                  "no second look at the timestamp");
                  });
-  return with_answers(std::move(by_reads), scene, id);
+  return with_repetition(with_answers(std::move(by_reads), scene, id), scene);
 }
 
 // Any way of reading another process that gives an error instead of a fault.
