@@ -77,6 +77,12 @@ void take_peaks(const std::map<pid_t, std::uint64_t>& sizes, ReaderQuestion& out
   }
 }
 
+// By a signal or by a tracer.
+bool is_stopped(pid_t thread) {
+  const auto facts = sys::process_facts(thread);
+  return facts && (facts->state == 'T' || facts->state == 't');
+}
+
 class Stage {
  public:
   Stage(const Scene& scene, const StageOptions& options, Testee& testee)
@@ -122,6 +128,7 @@ class Stage {
   std::unique_ptr<Target> target_;
   std::optional<Stop> stopped_;                       // the adapter, while a target was moved
   std::map<std::pair<pid_t, pid_t>, Json> believed_;  // by a reader that is only watched
+  std::set<std::pair<pid_t, pid_t>> repeated_;        // of these, those that change without end
   std::set<pid_t> watched_;
   bool is_contradicted_ = false;  // an answer did not satisfy the premise of its question
   std::optional<TargetHarm> harm_;
@@ -182,15 +189,17 @@ ReaderCallRecorder::Watch Stage::watch_of(const Question& question, pid_t proces
     if (name == (thread != 0 ? "slot" : "header")) out.looked_at = range(part);
   }
   for (const Hold& h : question.holds) {
-    out.holds.push_back({.name = h.name,
-                         .before = h.when == Hold::When::kBefore,
-                         .part = range(h.part),
-                         .nth = h.nth,
-                         .play = [this, operations = h.operations] {
-                           target_->hold(true);
-                           (void)move(operations);
-                           target_->hold(false);
-                         }});
+    out.holds.push_back(
+        {.name = h.name,
+         .before = h.when == Hold::When::kBefore,
+         .part = range(h.part),
+         .nth = h.nth,
+         .play = [this, operations = h.operations, stopped = h.unless_stopped ? thread : 0] {
+           if (stopped != 0 && is_stopped(stopped)) return;
+           target_->hold(true);
+           (void)move(operations);
+           target_->hold(false);
+         }});
   }
   return out;
 }
@@ -252,9 +261,12 @@ Testee::Answer<Json> Stage::watch(const Question& question, pid_t process, pid_t
   };
   const Json& declared = testee_.capabilities()["reader.watch"];
   const auto looks = milliseconds(2 * declared.value("poll_ms", 1000)) + kBesidePolling;
+  // While the target changes without end, each report counts, once the first one was right.
+  const bool counts = question.repeated && repeated_.contains(key);
+  if (question.repeated) repeated_.insert(key);
   const auto is_known = [&] {
     take();
-    return believed_.contains(key) && is_satisfied(question, believed_[key]);
+    return believed_.contains(key) && (counts || is_satisfied(question, believed_[key]));
   };
   CTX_RETURN_IF_ERROR(testee_.wait_until(looks, is_known));
   // On a busy machine it looks later than it says.

@@ -37,6 +37,9 @@ struct Hold {
   Part part;         // a call that copies from this memory...
   unsigned nth = 1;  // ... the first one, the second one, ...
   Operations operations;
+  // Not while the thread of the question is stopped: it cannot move, and the reader reads what is
+  // there.
+  bool unless_stopped = false;
 };
 
 struct Question {

@@ -84,6 +84,34 @@ TEST(ScenesTest, ARuleJudgesWhatAClaimIsAbout) {
   }
 }
 
+// repetitions.h counts by the first claim.
+TEST(ScenesTest, WhatIsRepeatedHasTwoContents) {
+  std::set<std::string> repeated;
+  for (const Scene* s : all_scenes()) {
+    for (const Question* q : questions_of(*s)) {
+      if (!q->repeated) continue;
+      repeated.insert(s->name);
+      ASSERT_FALSE(q->claims.empty()) << s->name;
+      const auto shows = [](const AllowedAnswer& a) {
+        return a.result == "accept" && !a.content.empty();
+      };
+      EXPECT_EQ(std::ranges::count_if(q->claims.front().allowed, shows), 2) << s->name;
+    }
+  }
+  EXPECT_THAT(repeated,
+              UnorderedElementsAre("updates-without-end", "updates-in-place", "record-in-place"));
+}
+
+// One that a tracer or a signal holds cannot move, and the scene would wait in vain.
+TEST(ScenesTest, AThreadIsMovedDuringItsOwnSampleUnlessItIsStopped) {
+  for (const Scene* s : all_scenes()) {
+    for (const Question* q : questions_of(*s)) {
+      if (q->about != Question::About::kThread || q->thread) continue;
+      for (const Hold& h : q->holds) EXPECT_TRUE(h.unless_stopped) << s->name << ": " << h.name;
+    }
+  }
+}
+
 TEST(ScenesTest, EachRequirementOfReadersIsShown) {
   std::set<std::string> shown;
   for (const Scene* s : all_scenes()) {

@@ -4,6 +4,9 @@
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 
+#include <chrono>
+#include <cstddef>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -260,6 +263,105 @@ Scene while_stopped() {
   return std::move(s).scene();
 }
 
+// A record whose bytes differ from those of another number at the end of each id, and in the value.
+Record record_in_place(unsigned number) {
+  Record out = numbered_record(number);
+  out.entries = {{0, "/" + std::to_string(number)}};
+  return out;
+}
+
+// Its ids, and of the attribute no other value.
+std::string whole_content(const Record& r) {
+  nlohmann::json out = nlohmann::json::parse(ids_content(r));
+  out["names_any"]["http_route"] = {r.entries.front().second};
+  return out.dump();
+}
+
+std::vector<AllowedAnswer> one_of(const Record& first, const Record& second) {
+  auto out = not_used();
+  out.push_back(accept(whole_content(first)));
+  out.push_back(accept(whole_content(second)));
+  return out;
+}
+
+// OTEP 4947, "Context Attachment": the valid byte is the switch.
+void rewrite(puppet::Builder& b, const Value& record, const Record& r) {
+  constexpr std::size_t kValidAt = 24;
+  const puppet::Bytes bytes = r.encoded();
+  const auto at = bytes.begin() + kValidAt;
+  b.store(record + kValidAt, 1, 0);
+  b.write(record, puppet::Bytes(bytes.begin(), at));
+  b.write(record + kValidAt + 1, puppet::Bytes(at + 1, bytes.end()));
+  b.store(record + kValidAt, 1, 1);
+}
+
+// The thread is asleep, and not stopped, when the reader begins.
+Scene wakes_during_the_read() {
+  SceneBuilder s = begin_threads("record-of-a-sleeper",
+                                 "a thread sleeps; between two reads of its record it wakes up and "
+                                 "rewrites the record in place, if it is not stopped");
+  auto& b = s.script();
+  const Record first = record_in_place(1);
+  const Record second = record_in_place(2);
+  const Attached a = attach(b, first.encoded());
+  Hold hold = s.hold("after the first read of the record", Hold::When::kAfter, {a.record, 28},
+                     [&] { rewrite(b, a.record, second); });
+  hold.unless_stopped = true;
+  Question q = about_thread(a, {claim("tctx.reader.only-while-stopped", one_of(first, second),
+                                      "an answer mixes two contents of a record")});
+  q.holds.push_back(std::move(hold));
+  s.ask(std::move(q));
+  return std::move(s).scene();
+}
+
+// The stores of one round: each content stays for a quarter of it.
+std::vector<Value> round_of(const Value& record, const Value& counter, const puppet::Bytes& first,
+                            const puppet::Bytes& second) {
+  constexpr std::uint64_t kValidAt = 24;
+  constexpr int kStays = 3;
+  std::vector<Value> out;
+  const auto add = [&](const Value& at, std::uint64_t width, std::uint64_t value,
+                       std::uint64_t more = 0) { out.insert(out.end(), {at, width, value, more}); };
+  for (const puppet::Bytes* bytes : {&first, &second}) {
+    add(record + kValidAt, 1, 0);
+    for (std::size_t i = 0; i < bytes->size(); ++i) {
+      if (first[i] != second[i]) add(record + i, 1, std::to_integer<std::uint64_t>((*bytes)[i]));
+    }
+    add(record + kValidAt, 1, 1);
+    for (int i = 0; i < kStays; ++i) add(counter, 8, 0, 1);
+  }
+  return out;
+}
+
+// The first thread rewrites its record without end, and counts.
+Scene rewritten_in_place() {
+  constexpr const char* kOneStop = "tctx.reader.one-stop-per-sample";
+  SceneBuilder s =
+      begin_threads("record-in-place", "a thread rewrites its record in place as fast as it can");
+  auto& b = s.script();
+  Question invalid = about_thread(attach(b, invalid_record(0).encoded()), {});
+  invalid.premise = claim("tctx.reader.valid-other-values", no_context(),
+                          "the reader uses a record that is not valid");
+  s.ask(std::move(invalid));
+  const Record first = record_in_place(1);
+  const Record second = record_in_place(2);
+  const Value counter = b.map_anonymous(kPage, kReadWrite, MAP_PRIVATE);
+  const Attached a = attach(b, first.encoded());
+  b.later().repeat(UINT64_MAX >> 1U,
+                   round_of(a.record, counter, first.encoded(), second.encoded()));
+  constexpr int kQuestions = 60;
+  constexpr std::chrono::milliseconds kApart{5};  // on a busy machine the thread runs now and then
+  for (int i = 0; i < kQuestions; ++i) {
+    Question q = about_thread(
+        a, {claim(kOneStop, one_of(first, second), "an answer mixes two contents of a record")});
+    q.counter = counter;
+    q.repeated = true;
+    s.ask(std::move(q));
+    s.wait(kApart);
+  }
+  return std::move(s).scene();
+}
+
 // A tracer, as a debugger is one, keeps others from stopping a thread.
 Scene traced_by_another() {
   constexpr const char* kNoRight = "tctx.reader.no-permission";
@@ -325,6 +427,8 @@ SceneGroup thread_scenes() {
   all.push_back(attributes_when_needed());
   all.push_back(stopped_process());
   all.push_back(while_stopped());
+  all.push_back(wakes_during_the_read());
+  all.push_back(rewritten_in_place());
   all.push_back(traced_by_another());
   all.push_back(second_source());
   return out;

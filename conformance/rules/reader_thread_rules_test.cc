@@ -52,6 +52,21 @@ class LiteralScene {
     bytes[27] = std::byte{0};
   }
 
+  // The answer mixes what the scene allows.
+  void mixes(const char* requirement) {
+    question().claims = {{.requirement = requirement,
+                          .allowed = {{.result = "absent", .content = {}},
+                                      {.result = "accept", .content = R"({"span_id":"01"})"},
+                                      {.result = "accept", .content = R"({"span_id":"02"})"}},
+                          .never = {},
+                          .otherwise = "an answer mixes two contents of a record"}};
+    answers_with_span("0102");
+  }
+  void answers_with_span(const std::string& id) {
+    operation_.reply =
+        nlohmann::json{{"ok", true}, {"result", "accept"}, {"record", {{"span_id", id}}}}.dump();
+  }
+
   ReaderCall& call(std::string name, std::string detail = {}) {
     ReaderCall& c = question().calls.emplace_back();
     c.name = std::move(name);
@@ -240,6 +255,59 @@ TEST(ReaderThreadRules, WhetherReadsOfARunningThreadBelongTogetherIsNotAsked) {
   LiteralScene s;
   s.slot().last_has("R").thread_runs().fixed().last_has("R");
   EXPECT_EQ(s.outcome(kOneStop), Outcome::kUnobservable);
+}
+
+TEST(ReaderThreadRules, AnAnswerThatMixesTwoSamplesFails) {
+  LiteralScene seen = correct();
+  seen.mixes(kOneStop);
+  EXPECT_EQ(seen.outcome(kOneStop), Outcome::kFail);
+  seen.answers_with_span("01");
+  EXPECT_EQ(seen.outcome(kOneStop), Outcome::kPass);
+  LiteralScene unseen;
+  unseen.mixes(kOneStop);
+  const auto f = unseen.judge(kOneStop);
+  ASSERT_TRUE(f);
+  EXPECT_EQ(f->outcome, Outcome::kFail);
+  EXPECT_EQ(f->signature, "an answer mixes two contents of a record");
+}
+
+TEST(ReaderThreadRules, AnswersAloneDoNotShowThatASampleIsOfOneStop) {
+  LiteralScene s;
+  s.mixes(kOneStop);
+  s.answers_with_span("02");
+  EXPECT_EQ(s.outcome(kOneStop), Outcome::kUnobservable);
+  s.answer(R"({"ok":true,"result":"absent"})");
+  EXPECT_EQ(s.outcome(kOneStop), Outcome::kUnobservable);
+}
+
+TEST(ReaderThreadRules, AMixtureOfARunningThreadIsAMistakeOfAnotherKind) {
+  LiteralScene s;
+  s.slot().last_has("R").fixed().last_has("R").attributes().last_has("R");
+  s.mixes(kOneStop);
+  EXPECT_EQ(s.outcome(kOneStop), Outcome::kUnobservable);
+  EXPECT_EQ(s.outcome(kStopped), Outcome::kFail);
+}
+
+TEST(ReaderThreadRules, AMixtureOfAThreadThatSleptFails) {
+  LiteralScene s;
+  s.question().counted = false;
+  s.slot().last_has("S").fixed().last_has("S").attributes().last_has("S");
+  s.mixes(kStopped);
+  EXPECT_EQ(s.outcome(kStopped), Outcome::kFail);
+  s.declare("unsynchronised", true);
+  EXPECT_EQ(s.outcome(kStopped), Outcome::kInfo);
+  s.answers_with_span("01");
+  EXPECT_EQ(s.outcome(kStopped), Outcome::kPass);
+}
+
+TEST(ReaderThreadRules, HitsAndMissesOfARecordThatIsRewrittenAreStated) {
+  LiteralScene s = correct();
+  s.mixes(kOneStop);
+  s.answers_with_span("02");
+  s.question().repeated = true;
+  EXPECT_EQ(s.judge(kOneStop)->saw,
+            "of 1 answers 0 have one content, 1 the other, 0 none, 0 a mixture (hits: 0, misses: "
+            "1)");
 }
 
 TEST(ReaderThreadRules, WordsAreReadOneByOne) {

@@ -14,13 +14,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::uint64_t kTimestamp = 16;
-constexpr std::uint64_t kWord = 8;
-constexpr std::size_t kUsual = 2;  // looks at the timestamp
-
 // Adds one answer, by the claim that allows both contents.
-void add(const AnswerClaim& claim, const Operation& operation, const ReaderTraits& traits,
-         Repetition& to) {
+void add_answer(const AnswerClaim& claim, const Operation& operation, const ReaderTraits& traits,
+                Repetition& to) {
   const Json reply = value_of_kept_line(operation.reply);
   bool is_first = true;
   for (const AllowedAnswer& a : claim.allowed) {
@@ -42,15 +38,18 @@ void add(const AnswerClaim& claim, const Operation& operation, const ReaderTrait
 }
 
 void add_looks(const ReaderQuestion& q, Repetition& to) {
+  constexpr std::uint64_t kTimestamp = 16;
+  constexpr std::uint64_t kSize = 8;
+  constexpr std::size_t kLooks = 2;  // of a reader that meets no update
   const ShownMemory* const header = shown(q, "header");
   if (header == nullptr || q.calls.empty()) return;
-  const auto looks = reads_of(q, {.at = header->at + kTimestamp, .size = kWord});
+  const auto looks = reads_of(q, {.at = header->at + kTimestamp, .size = kSize});
   if (looks.empty()) return;
-  to.looked_again = to.looked_again.value_or(0) + (looks.size() > kUsual ? 1 : 0);
+  to.looked_again = to.looked_again.value_or(0) + (looks.size() > kLooks ? 1 : 0);
 }
 
 // One that looks by itself says nothing where nothing has changed.
-bool is_asked(const Operation& operation) {
+bool was_asked(const Operation& operation) {
   const Json request = value_of_kept_line(operation.request);
   const Json op = request.is_object() ? request.value("op", Json()) : Json();
   return op == "reader.process" || op == "reader.thread";
@@ -84,12 +83,12 @@ std::optional<Repetition> repetition_of(const SceneEvidence& scene) {
   for (const Operation* operation : scene.operations) {
     const ReaderQuestion& q = *operation->question;
     if (!q.repeated || q.claims.empty() || operation->reply.empty()) continue;
-    if (!is_asked(*operation)) {
+    if (!was_asked(*operation)) {
       if (operation->reply == last) continue;
       last = operation->reply;
     }
-    add(q.claims.front(), *operation, scene.traits, out);
-    if (is_asked(*operation)) add_looks(q, out);
+    add_answer(q.claims.front(), *operation, scene.traits, out);
+    if (was_asked(*operation)) add_looks(q, out);
   }
   if (out.answers() == 0) return std::nullopt;
   return out;

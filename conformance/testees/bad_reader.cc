@@ -199,7 +199,7 @@ int main(int argc, char** argv) {
       return usage();
     }
   }
-  if (is_good("reads-by-ring") && !ring_is_available()) return kCannotBeShownHere;
+  if (uses_ring() && !ring_is_available()) return kCannotBeShownHere;
   try {
     return run(watches);
   } catch (const std::exception& e) {

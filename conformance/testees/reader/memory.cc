@@ -23,9 +23,13 @@ constexpr Choice kGoodMemory[] = {
 
 const Choices kMemoryChoices{{}, kGoodMemory};
 
+bool uses_ring() {
+  return is_good("reads-by-ring") || is_bad("tctx.reader.one-stop-per-sample:ring");
+}
+
 namespace {
 
-bool uses_file() { return is_good("reads-mem-file") || is_good("reads-by-ring"); }
+bool uses_file() { return is_good("reads-mem-file") || uses_ring(); }
 
 }  // namespace
 
@@ -47,7 +51,7 @@ bool Memory::copy(std::uint64_t at, void* to, std::size_t size) const {
   if (size == 0) return true;
   const auto wanted = static_cast<ssize_t>(size);
   if (is_good("peeks")) return peek(at, static_cast<char*>(to), size);
-  if (is_good("reads-by-ring")) return ring_copy(file_, at, to, size);
+  if (uses_ring()) return ring_copy(file_, at, to, size);
   if (uses_file()) return pread(file_, to, size, static_cast<off_t>(at)) == wanted;
   const iovec local{to, size};
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of the other process

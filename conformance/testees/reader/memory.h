@@ -43,6 +43,7 @@ class Memory {
 
 // read() at a position, without a system call for each read. False: this host has no io_uring.
 bool ring_is_available();
+bool uses_ring();  // this reader
 bool ring_copy(int file, std::uint64_t at, void* to, std::size_t size);
 
 }  // namespace ctxconf::testees

@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <thread>
 
 #include "conformance/testees/reader/mappings.h"
 #include "conformance/testees/reader/memory.h"
@@ -23,8 +25,10 @@ constexpr Choice kBadSample[] = {
     {"tctx.reader.no-permission", "ends when a thread cannot be stopped or looked into"},
     {"tctx.reader.only-while-stopped", "reads slot and record of a thread that runs"},
     {"tctx.reader.only-while-stopped:slot", "reads the slot before it stops the thread"},
+    {"tctx.reader.only-while-stopped:asleep", "does not stop a thread that sleeps"},
     {"tctx.reader.only-while-stopped:attributes", "lets the thread run before it reads attributes"},
     {"tctx.reader.one-stop-per-sample", "reads attributes in another stop"},
+    {"tctx.reader.one-stop-per-sample:ring", "the same 2 ms later, and its reads are not seen"},
     {"tctx.reader.one-stop-per-sample:slot", "reads the record in another stop than the slot"},
     {"tctx.reader.null-slot", "reads 28 bytes at address 0 and reports an error"},
     {"tctx.reader.survives-bad-pointer", "samples a process no more after a failing read"},
@@ -99,7 +103,13 @@ bool Sampler::learn_thread_pointer() {
 
 bool Sampler::copy(std::uint64_t record, std::size_t offset, void* to, std::size_t size) {
   const bool attributes = offset >= kFixedSize;
-  if (attributes && is_bad("tctx.reader.one-stop-per-sample") && !stop_again()) return false;
+  const bool later = is_bad("tctx.reader.one-stop-per-sample:ring");
+  if (attributes && later) {
+    resume();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  const bool again = later || is_bad("tctx.reader.one-stop-per-sample");
+  if (attributes && again && !stop_again()) return false;
   if (attributes && is_bad("tctx.reader.only-while-stopped:attributes")) stopped_.reset();
   if (attributes && is_good("starts-over") && !started_over_) {
     started_over_ = true;
@@ -160,8 +170,10 @@ SampleState Sampler::run(const std::vector<Access>& accesses, RecordCopy& out) {
     }
     std::erase(others_, nullptr);
   }
+  const bool sleeps = state_of(tid_) == 'S';
   if (!stop() || !learn_thread_pointer()) return SampleState::kNone;
   if (is_bad("tctx.reader.only-while-stopped") || is_good("unsynchronised")) stopped_.reset();
+  if (sleeps && is_bad("tctx.reader.only-while-stopped:asleep")) stopped_.reset();
   for (const Access& access : accesses) {
     started_over_ = false;
     const auto state = look_at(access, out);
