@@ -20,15 +20,15 @@ TIMELINE = (
     (f"{SNAPSHOT}/moment", "other"),
     (f"{SNAPSHOT}/last_seen_ns", 1), (f"{IMAGE}/calls/0/args", ["0x1"]), (f"{IMAGE}/calls/0/before", "00" * 33),
     (f"{IMAGE}/calls/0/after", "00" * 33), (f"{IMAGE}/calls/0/snapshot", 1), (f"{IMAGE}/stores/0/before", "00" * 33),
-    (f"{IMAGE}/stores/0/after", "00" * 33), (f"{IMAGE}/stores/0/words", 16), (f"{IMAGE}/stores/0/place", 9),
+    (f"{IMAGE}/stores/0/after", "00" * 33), (f"{IMAGE}/stores/0/words", 16), (f"{IMAGE}/stores/0/location", 9),
     (f"{IMAGE}/stores/0/order", 99), (f"{IMAGE}/watches/0/found", "00" * 33), (f"{IMAGE}/watches/0/ended_order", 1),
-    (f"{IMAGE}/walks/0/from", "other"), (f"{IMAGE}/walks/0/views/0/order", 9),
-    (f"{IMAGE}/walks/0/views/0/header", "00" * 33), (f"{IMAGE}/walks/0/views/1/place", 9),
-    (f"{IMAGE}/slot_walks/0/views/0/order", 99), (f"{IMAGE}/slot_walks/0/views/0/place", 9),
-    (f"{IMAGE}/record_stores/0/place", 9), (f"{IMAGE}/record_stores/0/words", 99),
+    (f"{IMAGE}/step_traces/0/from", "other"), (f"{IMAGE}/step_traces/0/views/0/order", 9),
+    (f"{IMAGE}/step_traces/0/views/0/header", "00" * 33), (f"{IMAGE}/step_traces/0/views/1/location", 9),
+    (f"{IMAGE}/slot_step_traces/0/views/0/order", 99), (f"{IMAGE}/slot_step_traces/0/views/0/location", 9),
+    (f"{IMAGE}/record_stores/0/location", 9), (f"{IMAGE}/record_stores/0/words", 99),
     (f"{IMAGE}/modules/0/relocations/0/kind", "other"), (f"{IMAGE}/modules/0/tls", None),
     (f"{IMAGE}/threads/0/module", 1), (f"{IMAGE}/hidden_slots/0/module", 1), (f"{IMAGE}/exits/0/module", 1),
-    (f"{IMAGE}/defined_together", [1]), (f"{IMAGE}/places/0/callers/0/source_line", -1),
+    (f"{IMAGE}/defined_together", [1]), (f"{IMAGE}/locations/0/callers/0/source_line", -1),
 )
 
 FINDING = "results/0/findings/0"

@@ -88,7 +88,7 @@ class OnFailTest(unittest.TestCase):
             timeline = json.load(file)
         return [(place["module"], int(place["offset"], 0))
                 for process in timeline["processes"] for image in process["images"]
-                for place in image["places"]]
+                for place in image["locations"]]
 
     def check_paused(self, done, requirement):
         said = re.search(rf"ctxconf: {requirement}: process (\d+) is stopped after (.*), thread", done.stderr)

@@ -297,7 +297,7 @@ struct ThreadSample {
   // The 28 bytes and as many entries as they announce in the byte order of the process;
   // nothing for a null slot. `readable` below `wanted`: not contiguous.
   std::optional<MemoryBlock> record;
-  std::optional<MemoryBlock> behind;  // up to 1 KiB after it, for other layouts
+  std::optional<MemoryBlock> after;  // up to 1 KiB after it, for other layouts
 };
 
 // What one instruction changed in the watched record of a thread, seen right after it.
@@ -508,7 +508,9 @@ struct RepeatCount {
   friend bool operator==(const RepeatCount&, const RepeatCount&) = default;
 };
 
-inline constexpr int kTimelineVersion = 12;
+inline constexpr int kTimelineVersion = 13;
+// That is read. Some of its members have other names.
+inline constexpr int kOldestTimelineVersion = 12;
 
 struct Timeline {
   std::string suite_version;

@@ -34,6 +34,19 @@ using sys::RemoteRange;
 constexpr std::string_view kFormat = "ctxconf-timeline";
 constexpr std::size_t kHeader = 32;
 
+// The names that version 12 has for them.
+constexpr auto kRenamed = std::to_array<RenamedMember>({
+    {"after", "behind"},
+    {"location", "place"},
+    {"locations", "places"},
+    {"requirements_dropped", "rows_dropped"},
+    {"slot_step_traces", "slot_walks"},
+    {"slot_steps_unseen", "slot_walks_unseen"},
+    {"stable", "settled"},
+    {"step_traces", "walks"},
+    {"steps_unseen", "walks_unseen"},
+});
+
 Moment moment_of(const JsonReader& in, const char* name, const std::string& word) {
   const auto known = moment_from(word);
   if (!known) in.complain(name, "is not a known moment");
@@ -221,7 +234,7 @@ void members(auto& m, Is<Candidate> auto& c) {
   m.check("entries", "is empty", [&] { return !c.entries.empty(); });
   m.as("vm_flags", c.vm_flags, flags_of, read_flags);
   m.flag("named", c.named);
-  m.flag("settled", c.stable);
+  m.flag("stable", c.stable);
   m.list("memory", c.memory);
   m.list("neighbours", c.neighbours);
   if (m.has("found_at", true)) m.number_or_null("found_at", c.found_at);
@@ -297,7 +310,7 @@ void members(auto& m, Is<Store> auto& s) {
   m.number("words", s.words, 0, 15);
   header_bytes(m, "before", s.before);
   header_bytes(m, "after", s.after);
-  m.number_or_null("place", s.location);
+  m.number_or_null("location", s.location);
   m.object_if_there("payload", s.payload);
   m.object_if_there("prepared", s.prepared);
   if (m.has("threads", s.threads.has_value())) m.number_or_null("threads", s.threads);
@@ -322,14 +335,14 @@ void members(auto& m, Is<ReaderView> auto& v) {
   m.number("step", v.step);
   m.number("order", v.order);
   header_bytes(m, "header", v.header);
-  m.number_or_null("place", v.location);
+  m.number_or_null("location", v.location);
   m.object_if_there("payload", v.payload);
 }
 
 void members(auto& m, Is<Barrier> auto& b) {
   m.number("step", b.step);
   m.text("text", b.text);
-  m.number_or_null("place", b.location);
+  m.number_or_null("location", b.location);
 }
 
 void trace_views(auto& m, auto& w) {
@@ -358,7 +371,7 @@ void members(auto& m, Is<SlotView> auto& v) {
   m.number("order", v.order);
   m.address("value", v.value);
   m.number_or_null("published", v.published);
-  m.number_or_null("place", v.location);
+  m.number_or_null("location", v.location);
   m.object_if_there("record", v.record);
   if (m.has("by_another", v.by_another)) m.flag("by_another", v.by_another);
 }
@@ -401,7 +414,7 @@ void members(auto& m, Is<RecordStore> auto& s) {
   m.address("slot", s.slot);
   m.bytes("before", s.before);
   m.bytes("after", s.after);
-  m.number_or_null("place", s.location);
+  m.number_or_null("location", s.location);
 }
 
 void members(auto& m, Is<RecordWatch> auto& w) {
@@ -473,7 +486,7 @@ void members(auto& m, Is<ThreadSample> auto& t) {
   m.flag("inherited", t.inherited);
   m.object_if_there("mapping", t.mapping);
   m.object_if_there("record", t.record);
-  m.object_if_there("behind", t.behind);
+  m.object_if_there("after", t.after);
 }
 
 void members(auto& m, Is<LargePayload> auto& p) {
@@ -512,10 +525,10 @@ class ImageCheck {
   void lengths() const {
     at_most(kMaxCalls, image_.calls, "calls");
     at_most(kMaxStores, image_.stores, "stores");
-    at_most(kMaxStepTraces, image_.step_traces, "walks");
+    at_most(kMaxStepTraces, image_.step_traces, "step_traces");
     at_most(kMaxRaces, image_.races, "races");
     at_most(kMaxForkProbes, image_.forks, "forks");
-    at_most(kMaxStepTraces, image_.slot_step_traces, "slot_walks");
+    at_most(kMaxStepTraces, image_.slot_step_traces, "slot_step_traces");
     at_most(kMaxRecordStores, image_.record_stores, "record_stores");
     at_most(kMaxExits, image_.exits, "exits");
   }
@@ -524,20 +537,20 @@ class ImageCheck {
     expect(is_in_order(image_.record_stores, &RecordStore::order), "record_stores",
            "are not in their order");
   }
-  void have_places(const auto& list, const char* name) const {
+  void have_locations(const auto& list, const char* name) const {
     const auto is_listed = [&](const auto& one) {
       return !one.location || *one.location < image_.locations.size();
     };
-    expect(std::ranges::all_of(list, is_listed), name, "name a place that is not listed");
+    expect(std::ranges::all_of(list, is_listed), name, "name a location that is not listed");
   }
   void locations() const {
-    have_places(image_.stores, "stores");
+    have_locations(image_.stores, "stores");
     for (const auto& w : image_.step_traces) {
-      have_places(w.views, "walks");
-      have_places(w.barriers, "walks");
+      have_locations(w.views, "step_traces");
+      have_locations(w.barriers, "step_traces");
     }
-    for (const auto& w : image_.slot_step_traces) have_places(w.views, "slot_walks");
-    have_places(image_.record_stores, "record_stores");
+    for (const auto& w : image_.slot_step_traces) have_locations(w.views, "slot_step_traces");
+    have_locations(image_.record_stores, "record_stores");
   }
   void have_modules(const auto& list, auto module, const char* name) const {
     const auto is_listed = [&](std::uint32_t m) { return m < image_.modules.size(); };
@@ -583,15 +596,15 @@ void members(auto& m, Is<Image> auto& i) {
   m.list("stores", i.stores);
   m.number("stores_dropped", i.stores_dropped);
   m.text("stores_unseen", i.stores_unseen);
-  m.list("places", i.locations);
-  m.list("walks", i.step_traces);
-  m.text("walks_unseen", i.steps_unseen);
+  m.list("locations", i.locations);
+  m.list("step_traces", i.step_traces);
+  m.text("steps_unseen", i.steps_unseen);
   m.list("races", i.races);
   m.text("races_unseen", i.races_unseen);
   m.list("forks", i.forks);
   m.text("forks_unseen", i.forks_unseen);
-  m.list("slot_walks", i.slot_step_traces);
-  m.text("slot_walks_unseen", i.slot_steps_unseen);
+  m.list("slot_step_traces", i.slot_step_traces);
+  m.text("slot_steps_unseen", i.slot_steps_unseen);
   m.list("record_watches", i.record_watches);
   m.list("record_stores", i.record_stores);
   m.number("record_stores_dropped", i.record_stores_dropped);
@@ -602,7 +615,7 @@ void members(auto& m, Is<Image> auto& i) {
   m.list("exits", i.exits);
   m.number("threads_dropped", i.threads_dropped);
   if (m.has("threads_judged", true)) m.number("threads_judged", i.threads_judged);
-  if (m.has("rows_dropped", true)) m.texts("rows_dropped", i.requirements_dropped);
+  if (m.has("requirements_dropped", true)) m.texts("requirements_dropped", i.requirements_dropped);
   m.text("threads_unread", i.threads_unread);
   m.texts("notes", i.notes);
   if (m.has("payloads", !i.payloads.empty())) m.list("payloads", i.payloads);
@@ -802,7 +815,7 @@ std::string to_json(const Timeline& t) { return to_json(t, SIZE_MAX).value_or(""
 sys::Result<Timeline> timeline_from_json(std::string_view json) {
   if (json.size() > kLongestTimeline) return sys::fail("read timeline", EFBIG, "more than 256 MiB");
   const JsonFormat wanted = {
-      std::string(kFormat), kTimelineVersion,
+      std::string(kFormat), kOldestTimelineVersion, kTimelineVersion,
       "this is not a recording of ctxconf (wrap --out DIR writes DIR/timeline.json)",
       ": record again with this ctxconf"};
   if (const auto why = JsonLimits::problem_of(json, wanted); !why.empty()) {
@@ -816,7 +829,7 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
     return sys::fail("read timeline", EINVAL, "does not say which version of the format it has");
   }
   std::string problem;
-  const JsonReader in(value, "", &problem);
+  const JsonReader in(value, "", &problem, kRenamed);
   Timeline t;
   MemberReader reader(in);
   members(reader, t);

@@ -174,7 +174,7 @@ Timeline example() {
   t1.value = 0x5000;
   t1.mapping = e;
   t1.record = b;
-  t1.behind = b;
+  t1.after = b;
   t1.inherited = true;
   i.threads = {t1};
   i.defined_together = {0};
@@ -307,6 +307,32 @@ TEST(TimelineJson, TheQuestionForAReaderComesBackTheSame) {
   EXPECT_EQ(back->sessions.at(0).operations.at(0).question, question);
 }
 
+TEST(TimelineJson, ReadsTheOldNamesOfVersion12) {
+  const std::string now = to_json(example());
+  std::string old = replaced(now, "\"version\": 13", "\"version\": 12");
+  struct Name {
+    const char* now;
+    const char* old;
+  };
+  for (const Name& n : {
+           Name{"\"after\": {", "\"behind\": {"},
+           Name{"\"location\": ", "\"place\": "},
+           Name{"\"locations\": ", "\"places\": "},
+           Name{"\"requirements_dropped\": ", "\"rows_dropped\": "},
+           Name{"\"slot_step_traces\": ", "\"slot_walks\": "},
+           Name{"\"slot_steps_unseen\": ", "\"slot_walks_unseen\": "},
+           Name{"\"stable\": ", "\"settled\": "},
+           Name{"\"step_traces\": ", "\"walks\": "},
+           Name{"\"steps_unseen\": ", "\"walks_unseen\": "},
+       }) {
+    ASSERT_NE(old.find(n.now), std::string::npos) << n.now;
+    while (old.find(n.now) != std::string::npos) old = replaced(old, n.now, n.old);
+  }
+  const auto back = timeline_from_json(old);
+  ASSERT_TRUE(back) << sys::to_string(back.error());
+  EXPECT_EQ(to_json(*back), now);
+}
+
 TEST(TimelineJson, SaysOnlyWhereItIsNotWhole) {
   const auto back = timeline_from_json(to_json(example()));
   ASSERT_TRUE(back);
@@ -347,9 +373,11 @@ TEST(TimelineJson, RefusesWhatIsNotOneWithAReason) {
       {"[]", "not a recording"},
       {"{\"format\":\"other\"}", "not a recording"},
       {replaced(good, "\"version\": " + std::to_string(kTimelineVersion), "\"version\": 6"),
-       "version 6"},
+       "version 6 of the format, but 12 to 13 are read here"},
+      {replaced(good, "\"version\": " + std::to_string(kTimelineVersion), "\"version\": 14"),
+       "version 14"},
       {replaced(good, "\"words\": 15", "\"words\": 16"), "out of range"},
-      {replaced(good, "\"place\": 0", "\"place\": 1"), "a place that is not listed"},
+      {replaced(good, "\"location\": 0", "\"location\": 1"), "a location that is not listed"},
       {replaced(good, "\"order\": 6", "\"order\": 5"), "not in their order"},
       {replaced(good, "\"ended_order\": 9", "\"ended_order\": 2"), "lies before armed_order"},
       {replaced(good, "\"module\": 0", "\"module\": 1"), "a module that is not listed"},

@@ -207,7 +207,7 @@ Timeline timeline_of(const golden::ThreadRecordVector& v) {
     wanted += head->attrs_data_size;
   }
   s.record = block(memory, kRecordAt, wanted);
-  if (s.record->readable == wanted) s.behind = block(memory, kRecordAt + wanted, 1024);
+  if (s.record->readable == wanted) s.after = block(memory, kRecordAt + wanted, 1024);
   Image& image = t.processes.front().images.front();
   image.threads = {std::move(s)};
   image.modules.resize(1);

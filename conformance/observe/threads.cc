@@ -22,7 +22,7 @@ namespace {
 
 using sys::RemoteAddr;
 
-constexpr std::uint64_t kBehind = 1024;
+constexpr std::uint64_t kAfter = 1024;
 constexpr std::size_t kMostFacts = 16384;  // files in the cache
 constexpr std::size_t kMostHidden = 64;    // variables that are in no .dynsym
 constexpr std::size_t kMostBeyond = 65536;
@@ -63,7 +63,7 @@ bool same_look(const ThreadSample& a, const ThreadSample& b) {
 bool is_whole(const ThreadSample& s) { return !s.record || s.record->readable == s.record->wanted; }
 
 std::uint64_t bytes_of(const ThreadSample& s) {
-  return (s.record ? s.record->bytes.size() : 0) + (s.behind ? s.behind->bytes.size() : 0);
+  return (s.record ? s.record->bytes.size() : 0) + (s.after ? s.after->bytes.size() : 0);
 }
 
 // If the leader has ended, the process shows no memory under its id.
@@ -224,7 +224,7 @@ std::vector<ThreadSample> ThreadRecorder::look(pid_t tid, RemoteAddr thread_poin
         const std::uint64_t whole = abi::kRecordHeadBytes + size;
         s.record = read_block(memory, at, whole, whole, whole);
         if (const auto end = at.plus(whole); end && s.record->readable == whole) {
-          s.behind = read_block(memory, *end, kBehind, kBehind, kBehind);
+          s.after = read_block(memory, *end, kAfter, kAfter, kAfter);
         }
       }
     }

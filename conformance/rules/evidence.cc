@@ -254,8 +254,8 @@ std::optional<Record> record_of(const ImageEvidence& e, const ThreadSample& samp
   const std::size_t announced = sizeof *head + r.head.attrs_data_size;
   r.whole = sample.record->readable >= announced && r.storage.size() >= announced;
   const std::size_t end = std::min(announced, r.storage.size());
-  if (r.whole && sample.behind) {
-    r.storage.insert(r.storage.end(), sample.behind->bytes.begin(), sample.behind->bytes.end());
+  if (r.whole && sample.after) {
+    r.storage.insert(r.storage.end(), sample.after->bytes.begin(), sample.after->bytes.end());
   }
   r.bytes = r.storage;
   r.attributes = r.bytes.subspan(sizeof *head, end - sizeof *head);

@@ -167,8 +167,8 @@ struct World {
       r.storage = r.sample->record->bytes;
       const std::size_t area = r.sample->record->wanted - sizeof r.head;
       r.whole = r.sample->record->readable == r.sample->record->wanted;
-      if (r.sample->behind) {
-        const auto& more = r.sample->behind->bytes;
+      if (r.sample->after) {
+        const auto& more = r.sample->after->bytes;
         r.storage.insert(r.storage.end(), more.begin(), more.end());
       }
       r.head = *abi::decode_thread_record(r.storage);
@@ -207,7 +207,7 @@ struct World {
       rest.at = RemoteAddr(r.at + block.wanted);
       rest.bytes = bytes(all.substr(block.wanted, 1024));
       rest.wanted = rest.readable = rest.bytes.size();
-      s.behind = rest;
+      s.after = rest;
     }
     return s;
   }

@@ -71,9 +71,10 @@ inline nlohmann::json value_of_kept_line(std::string_view line) {
 // The required members "format" and "version". They are checked where they occur, whatever follows.
 struct JsonFormat {
   std::string format;
-  std::uint64_t version = 0;
-  std::string other_format;  // the complaint about another format
-  std::string mend;          // appended to the complaint about another version
+  std::uint64_t oldest = 0;   // version that is read
+  std::uint64_t version = 0;  // the newest one
+  std::string other_format;   // the complaint about another format
+  std::string mend;           // appended to the complaint about another version
 };
 
 // Why a text must not be parsed; empty if it may be.
@@ -120,12 +121,19 @@ class JsonLimits {
       problem_ = "has more than " + std::to_string(kMostJsonValues) + " values";
     } else if (member_ == Member::kFormat && text != wanted_.format) {
       problem_ = wanted_.other_format;
-    } else if (member_ == Member::kVersion && text != std::to_string(wanted_.version)) {
+    } else if (member_ == Member::kVersion && !is_read(text)) {
       problem_ = "version " + std::string(text) + " of the format, but " +
-                 std::to_string(wanted_.version) + " is read here" + wanted_.mend;
+                 std::to_string(wanted_.oldest) + " to " + std::to_string(wanted_.version) +
+                 " are read here" + wanted_.mend;
     }
     member_ = Member::kOther;
     return problem_.empty();
+  }
+  bool is_read(std::string_view version) const {
+    for (std::uint64_t v = wanted_.oldest; v <= wanted_.version; ++v) {
+      if (version == std::to_string(v)) return true;
+    }
+    return false;
   }
   bool enter() {
     if (++depth_ > kDeepestJson) {

@@ -64,14 +64,22 @@ inline nlohmann::ordered_json optional_number(const std::optional<int>& n) {
   return n ? nlohmann::ordered_json(*n) : nlohmann::ordered_json(nullptr);
 }
 
+// A member that files of an older version have under another name.
+struct RenamedMember {
+  std::string_view name;
+  const char* old_name;
+};
+
 // Reads members and checks their types and ranges. Keeps the first problem with its path; after
 // that everything reads as empty.
 class JsonReader {
  public:
   using Json = nlohmann::ordered_json;
 
-  JsonReader(const Json& value, std::string path, std::string* problem)
-      : value_(&value), path_(std::move(path)), problem_(problem) {}
+  // The values inside are read with the same list of renamed members.
+  JsonReader(const Json& value, std::string path, std::string* problem,
+             std::span<const RenamedMember> renamed = {})
+      : value_(&value), path_(std::move(path)), problem_(problem), renamed_(renamed) {}
 
   template <class T>
   T number(const char* name, T low = std::numeric_limits<T>::min(),
@@ -155,14 +163,14 @@ class JsonReader {
   std::vector<T> list(const char* name, F parse) const {
     std::vector<T> out;
     each(name, [&](const Json& v, const std::string& path) {
-      out.push_back(parse(JsonReader(v, path, problem_)));
+      out.push_back(parse(JsonReader(v, path, problem_, renamed_)));
     });
     return out;
   }
   template <class T, class F>
   std::optional<T> optional(const char* name, F parse) const {
     if (absent_or_null(name)) return std::nullopt;
-    return parse(JsonReader((*value_)[name], path_ + "/" + name, problem_));
+    return parse(JsonReader(*find(name), path_ + "/" + name, problem_, renamed_));
   }
   std::string string_of(const Json& v, const char* name) const {
     if (v.is_string()) return v.get<std::string>();
@@ -178,17 +186,26 @@ class JsonReader {
   }
   bool ok() const { return problem_->empty(); }
   bool absent_or_null(const char* name) const {
-    return !value_->is_object() || !value_->contains(name) || (*value_)[name].is_null();
+    const Json* const v = find(name);
+    return v == nullptr || v->is_null();
   }
 
  private:
+  // Null: it is there under neither of its names.
+  const Json* find(std::string_view name) const {
+    if (!value_->is_object()) return nullptr;
+    if (const auto it = value_->find(name); it != value_->end()) return &*it;
+    for (const RenamedMember& r : renamed_) {
+      if (r.name != name) continue;
+      if (const auto it = value_->find(r.old_name); it != value_->end()) return &*it;
+    }
+    return nullptr;
+  }
   const Json* member(const char* name) const {
     if (!ok()) return nullptr;
-    if (!value_->is_object() || !value_->contains(name)) {
-      complain(name, "is missing");
-      return nullptr;
-    }
-    return &(*value_)[name];
+    const Json* const v = find(name);
+    if (v == nullptr) complain(name, "is missing");
+    return v;
   }
   template <class T>
   T number_of(const Json& v, const char* name, T low, T high) const {
@@ -225,6 +242,7 @@ class JsonReader {
   const Json* value_;
   std::string path_;
   std::string* problem_;
+  std::span<const RenamedMember> renamed_;
 };
 
 }  // namespace ctxconf::conformance
