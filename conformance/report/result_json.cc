@@ -4,36 +4,18 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <type_traits>
 #include <utility>
-#include <vector>
 
-#include "conformance/report/escape.h"
+#include "conformance/report/result_members.h"
 #include "conformance/text/json_limits.h"
-#include "conformance/text/json_text.h"
+#include "conformance/text/json_members.h"
 
 namespace ctxconf::conformance {
-namespace {
 
-using nlohmann::json;
-
-constexpr const char* kStep = "read result.json";
-constexpr std::string_view kFormat = "ctxconf-result";
-constexpr std::size_t kMostItems = 1000;  // of every list except the results
-constexpr std::size_t kMostEvidence = 256;
-constexpr std::size_t kMostDumps = 32;
-constexpr std::size_t kMostDumpBytes = 4096;
-constexpr std::size_t kMostMarks = 64;
-// Bytes of text and dumps in one file, before quoting, which turns one character into up to six.
-// The worst finding of a requirement is written even if no budget is left.
-constexpr std::size_t kFindingsBudget = std::size_t{2} << 20;
-constexpr std::size_t kListsBudget = std::size_t{1} << 20;  // images, command lines, notes
-constexpr std::size_t kFixedCost = 256;                     // the members around the text
-constexpr std::size_t kDeepest = 16;
-
+// Not in the namespace below, so that the writer finds it by its argument.
 std::string_view to_string(Expected e) {
   switch (e) {
     case Expected::kNone:
@@ -46,76 +28,22 @@ std::string_view to_string(Expected e) {
   return "none";
 }
 
-std::size_t bounded(std::string_view text, std::size_t limit = kTextLimit) {
-  return std::min(text.size(), limit);
-}
+namespace {
 
-// Takes bytes from the budget; if there are too few, takes nothing and returns false.
-class Budget {
- public:
-  explicit Budget(std::size_t bytes) : left_(bytes) {}
-  bool spend(std::size_t bytes) {
-    if (bytes > left_) return false;
-    left_ -= bytes;
-    return true;
-  }
+using nlohmann::json;
 
- private:
-  std::size_t left_;
-};
-
-json text_list(const std::vector<std::string>& texts, Budget& budget) {
-  json out = json::array();
-  for (const std::string& text : texts) {
-    if (out.size() == kMostItems || !budget.spend(kFixedCost + bounded(text))) break;
-    out.push_back(json_text(text));
-  }
-  return out;
-}
-
-void note_omitted(json& in, const char* member, std::size_t all, std::size_t kept) {
-  if (all > kept) in[member] = all - kept;
-}
-
-void note_session(json& in, const ImageKey& image) {
-  if (image.session != 0) in["session"] = image.session;
-}
-
-std::string shown_hex(std::span<const std::uint8_t> bytes) {
-  return hex(std::as_bytes(bytes.first(std::min(bytes.size(), kMostDumpBytes))));
-}
-
-json expected_json(const Hexdump::Expected& expected) {
-  json masks = json::array();
-  for (const auto& mask : expected.masks) {
-    if (masks.size() == kMostMarks) break;
-    masks.push_back({{"offset", mask.offset},
-                     {"length", mask.length},
-                     {"name", json_text(mask.name, 1000)},
-                     {"rule", json_text(mask.rule, 1000)}});
-  }
-  return {{"vector", json_text(expected.vector, 1000)},
-          {"bytes", shown_hex(expected.bytes)},
-          {"masks", std::move(masks)}};
-}
-
-json hexdump_json(const Hexdump& dump) {
-  const std::size_t size = std::min(dump.bytes.size(), kMostDumpBytes);
-  json marks = json::array();
-  for (std::size_t i = 0; i < std::min(kMostMarks, dump.marks.size()); ++i) {
-    const Hexdump::Mark& mark = dump.marks[i];
-    marks.push_back(
-        {{"offset", mark.offset}, {"length", mark.length}, {"label", json_text(mark.label, 1000)}});
-  }
-  json out = {{"title", json_text(dump.title, 1000)},
-              {"address", fmt::format("0x{:x}", dump.address)},
-              {"bytes", shown_hex(dump.bytes)},
-              {"marks", std::move(marks)}};
-  if (dump.expected) out["expected"] = expected_json(*dump.expected);
-  note_omitted(out, "bytes_omitted", dump.bytes.size(), size);
-  note_omitted(out, "marks_omitted", dump.marks.size(), std::min(kMostMarks, dump.marks.size()));
-  return out;
-}
+constexpr const char* kStep = "read result.json";
+constexpr std::string_view kFormat = "ctxconf-result";
+constexpr std::size_t kMostEvidence = 256;
+constexpr std::size_t kMostDumps = 32;
+constexpr std::size_t kMostMarks = 64;
+constexpr std::size_t kShort = 500;   // bytes of a name
+constexpr std::size_t kLabel = 1000;  // and of what stands at a dump
+// Bytes of text and dumps in one file, before quoting, which turns one character into up to six.
+// The worst finding of a requirement is written even if no budget is left.
+constexpr std::size_t kFindingsBudget = std::size_t{2} << 20;
+constexpr std::size_t kListsBudget = std::size_t{1} << 20;  // images, command lines, notes
+constexpr std::size_t kDeepest = 16;
 
 std::size_t cost(const Hexdump& dump) {
   std::size_t texts = std::min(kMostMarks, dump.marks.size()) + 1;
@@ -124,10 +52,8 @@ std::size_t cost(const Hexdump& dump) {
     texts += 2 * std::min(kMostMarks, dump.expected->masks.size()) + 1;
     bytes += std::min(dump.expected->bytes.size(), kMostDumpBytes);
   }
-  return texts * (kFixedCost + 1000) + bytes;
+  return texts * (kFixedCost + kLabel) + bytes;
 }
-
-constexpr std::size_t kShort = 500;  // for names
 
 std::size_t cost(const OperationPicture& picture) {
   std::size_t out = kFixedCost;
@@ -138,225 +64,28 @@ std::size_t cost(const OperationPicture& picture) {
   return out;
 }
 
-json picture_json(const OperationPicture& picture) {
-  json steps = json::array();
-  for (const PictureStep& step : picture.steps) {
-    if (steps.size() == kMaxPictureSteps) break;
-    json changes = json::array();
-    for (const PictureStep::Change& change : step.changes) {
-      if (changes.size() == kLanes.size()) break;
-      changes.push_back({{"lane", to_string(change.lane)},
-                         {"was", json_text(change.was, 100)},
-                         {"is", json_text(change.is, 100)}});
-    }
-    json out = {{"kind", to_string(step.kind)}, {"finds", to_string(step.finds)}};
-    if (!changes.empty()) out["changes"] = std::move(changes);
-    if (!step.text.empty()) out["text"] = json_text(step.text, kShort);
-    if (!step.at.empty()) out["at"] = json_text(step.at, kShort);
-    if (step.tid != 0) out["thread"] = step.tid;
-    if (step.wrong) out["wrong"] = true;
-    steps.push_back(std::move(out));
-  }
-  json out = {{"kind", picture.is_update ? "update" : "publication"},
-              {"header", fmt::format("0x{:x}", picture.header)},
-              {"before", to_string(picture.before)}};
-  if (picture.steps_before > 0) out["steps_before"] = picture.steps_before;
-  const std::uint64_t behind = picture.steps_behind + picture.steps.size() - steps.size();
-  if (behind > 0) out["steps_behind"] = behind;
-  out["steps"] = std::move(steps);
-  return out;
-}
-
 std::size_t cost(const Finding& f) {
   return kFixedCost + bounded(f.image_name, kShort) + bounded(f.saw) +
          bounded(f.signature, kShort) + bounded(f.at, kShort) + bounded(f.remedy, kShort);
 }
 
-json finding_json(const Finding& f, Budget& budget) {
-  json evidence = json::array();
-  for (const std::string& line : f.evidence) {
-    if (evidence.size() == kMostEvidence) break;
-    if (!budget.spend(kFixedCost + bounded(line))) break;
-    evidence.push_back(json_text(line));
-  }
-  json dumps = json::array();
-  for (const Hexdump& dump : f.hexdumps) {
-    if (dumps.size() == kMostDumps) break;
-    if (!budget.spend(cost(dump))) break;
-    dumps.push_back(hexdump_json(dump));
-  }
-  json out = {{"pid", f.image.pid},
-              {"image", f.image.image},
-              {"image_name", json_text(f.image_name, kShort)},
-              {"outcome", to_string(f.outcome)},
-              {"saw", json_text(f.saw)},
-              {"signature", json_text(f.signature, kShort)},
-              {"remedy", json_text(f.remedy, kShort)},
-              {"level", json_text(f.level, 100)}};
-  note_session(out, f.image);
-  if (f.outcome == Outcome::kNa) out["na_reason"] = to_string(f.na_reason);
-  if (!f.at.empty()) out["at"] = json_text(f.at, kShort);
-  if (f.operation && budget.spend(cost(*f.operation))) {
-    out["operation"] = picture_json(*f.operation);
-  }
-  note_omitted(out, "evidence_omitted", f.evidence.size(), evidence.size());
-  note_omitted(out, "hexdumps_omitted", f.hexdumps.size(), dumps.size());
-  out["evidence"] = std::move(evidence);
-  out["hexdumps"] = std::move(dumps);
-  return out;
+std::size_t cost(const ImageSummary& image) {
+  return kFixedCost + bounded(image.executable) + bounded(image.context);
 }
 
-json result_entry(const RequirementResult& r, Reading reading, Budget& budget) {
-  const Requirement& requirement = *r.requirement;
-  json findings = json::array();
-  for (const Finding& f : r.findings) {
-    const bool worst = findings.empty();
-    if (findings.size() == kMostItems || (!budget.spend(cost(f)) && !worst)) break;
-    findings.push_back(finding_json(f, budget));
-  }
-  json out = {{"id", requirement.id},
-              {"otep", requirement.otep},
-              {"revision", requirement.revision},
-              {"anchor", requirement.anchor},
-              {"strength", to_string(requirement.strength)},
-              {"basis", to_string(requirement.basis)},
-              {"severity", to_string(severity_in(requirement, reading))},
-              {"role", to_string(requirement.role)},
-              {"text", json_text(requirement.text)},
-              {"why", json_text(requirement.why)},
-              {"outcome", to_string(r.outcome)},
-              {"expected", to_string(r.expected)},
-              {"expectation_note", json_text(r.expectation_note, kShort)}};
-  if (!r.trace_path.empty()) out["trace"] = json_text(r.trace_path);
-  note_omitted(out, "findings_omitted", r.findings.size(), findings.size());
-  out["findings"] = std::move(findings);
-  return out;
+std::size_t cost(const OperationSummary& operation) {
+  return kFixedCost + bounded(operation.image_name, kShort) + cost(operation.picture);
 }
 
-json image_json(const ImageSummary& image, Budget& budget) {
-  json out = {{"pid", image.key.pid},
-              {"image", image.key.image},
-              {"parent", image.parent},
-              {"executable", json_text(image.executable)},
-              {"command_line", text_list(image.command_line, budget)},
-              {"ending", json_text(image.ending, kShort)},
-              {"published", image.published},
-              {"context", json_text(image.context)},
-              {"snapshots", image.snapshots},
-              {"notes", text_list(image.notes, budget)}};
-  note_session(out, image.key);
-  return out;
+std::size_t cost(const ExpectationProblem& problem) {
+  return kFixedCost + bounded(problem.text) + bounded(problem.mend);
 }
 
-// One value of the file and its path. The first problem is kept for the whole file; after that all
-// values read as empty.
-class Node {
- public:
-  Node(const json* value, std::string* error) : value_(value), error_(error) {}
+std::size_t cost(const FloorProblem& problem) {
+  return kFixedCost + bounded(problem.why) + bounded(problem.now) + bounded(problem.remedy, kShort);
+}
 
-  // A member that must exist.
-  Node operator[](const char* key) const {
-    Node out = maybe(key);
-    if (out.value_ == nullptr) out.wrong("is missing");
-    return out;
-  }
-  Node maybe(const char* key) const {
-    Node out(nullptr, error_);
-    out.parent_ = this;
-    out.key_ = key;
-    if (value_ == nullptr) return out;
-    if (!value_->is_object()) {
-      wrong("is not an object");
-      return out;
-    }
-    if (const auto found = value_->find(key); found != value_->end()) out.value_ = &*found;
-    return out;
-  }
-  bool present() const { return value_ != nullptr; }
-
-  template <class F>
-  void each(F&& use) const {
-    if (value_ == nullptr) return;
-    if (!value_->is_array()) return wrong("is not a list");
-    for (std::size_t i = 0; i < value_->size() && error_->empty(); ++i) {
-      Node item(&(*value_)[i], error_);
-      item.parent_ = this;
-      item.index_ = i;
-      use(item);
-    }
-  }
-  std::string plain_text() const {
-    if (value_ == nullptr) return {};
-    if (value_->is_string()) return value_->get_ref<const std::string&>();
-    wrong("is not a string");
-    return {};
-  }
-  std::string text() const { return bytes_of_json_text(plain_text()); }
-  std::vector<std::string> texts() const {
-    std::vector<std::string> out;
-    each([&out](const Node& item) { out.push_back(item.text()); });
-    return out;
-  }
-  bool boolean() const {
-    if (value_ == nullptr) return false;
-    if (value_->is_boolean()) return value_->get<bool>();
-    wrong("is not true or false");
-    return false;
-  }
-  double number() const {
-    if (value_ == nullptr) return 0;
-    if (value_->is_number()) return value_->get<double>();
-    wrong("is not a number");
-    return 0;
-  }
-  template <class T>
-  T integer() const {
-    if (value_ == nullptr) return 0;
-    if (value_->is_number_unsigned()) {
-      const auto v = value_->get<std::uint64_t>();
-      if (std::in_range<T>(v)) return static_cast<T>(v);
-    } else if (value_->is_number_integer()) {
-      const auto v = value_->get<std::int64_t>();
-      if (std::in_range<T>(v)) return static_cast<T>(v);
-    } else {
-      wrong("is not a whole number");
-      return 0;
-    }
-    wrong("is out of range");
-    return 0;
-  }
-  // A word of a fixed list.
-  template <class T, class From>
-  T word(From from, T otherwise) const {
-    if (value_ == nullptr) return otherwise;
-    const std::string name = plain_text();
-    if (const auto found = from(std::string_view(name))) return *found;
-    wrong(fmt::format("is not one of the known words: '{}'", quoted(name)));
-    return otherwise;
-  }
-
-  static std::string quoted(std::string_view text) { return escape(text, Escape::kTerminal, 80); }
-
-  void wrong(std::string_view how) const {
-    if (!error_->empty()) return;
-    const std::string where = path();
-    *error_ = fmt::format("{} {}", where.empty() ? "the file" : where, how);
-  }
-
- private:
-  std::string path() const {
-    if (parent_ == nullptr) return {};
-    const std::string before = parent_->path();
-    if (key_ == nullptr) return fmt::format("{}[{}]", before, index_);
-    return before.empty() ? std::string(key_) : fmt::format("{}.{}", before, key_);
-  }
-
-  const json* value_;
-  std::string* error_;
-  const Node* parent_ = nullptr;
-  const char* key_ = nullptr;
-  std::size_t index_ = 0;
-};
+constexpr auto kCost = [](const auto& value) { return cost(value); };
 
 std::optional<Expected> expected_from(std::string_view name) {
   for (const Expected e : {Expected::kNone, Expected::kAsExpected, Expected::kUnexpected}) {
@@ -365,153 +94,17 @@ std::optional<Expected> expected_from(std::string_view name) {
   return std::nullopt;
 }
 
-std::uint64_t address_of(const Node& node) {
-  const std::string text = node.plain_text();
-  std::uint64_t out = 0;
-  const char* const end = text.data() + text.size();
-  if (text.starts_with("0x") && text.size() > 2) {
-    const auto [stop, failed] = std::from_chars(text.data() + 2, end, out, 16);
-    if (failed == std::errc() && stop == end) return out;
-  }
-  node.wrong("is not an address");
-  return 0;
+// Which operation a picture shows, as a word.
+enum class PictureKind { kPublication, kUpdate };
+
+std::string_view to_string(PictureKind kind) {
+  return kind == PictureKind::kUpdate ? "update" : "publication";
 }
 
-std::vector<std::uint8_t> bytes_of(const Node& node) {
-  const std::string text = node.plain_text();
-  std::vector<std::uint8_t> out;
-  out.reserve(text.size() / 2);
-  for (std::size_t i = 0; i + 1 < text.size(); i += 2) {
-    std::uint8_t byte = 0;
-    const char* const end = text.data() + i + 2;
-    const auto [stop, failed] = std::from_chars(text.data() + i, end, byte, 16);
-    if (failed != std::errc() || stop != end) break;
-    out.push_back(byte);
-  }
-  if (2 * out.size() != text.size()) node.wrong("is not bytes in hexadecimal");
-  return out;
-}
-
-Hexdump hexdump_from(const Node& node) {
-  Hexdump out;
-  out.title = node["title"].text();
-  out.address = address_of(node["address"]);
-  out.bytes = bytes_of(node["bytes"]);
-  node["marks"].each([&out](const Node& mark) {
-    out.marks.push_back({.offset = mark["offset"].integer<std::uint64_t>(),
-                         .length = mark["length"].integer<std::uint64_t>(),
-                         .label = mark["label"].text()});
-  });
-  if (const Node expected = node.maybe("expected"); expected.present()) {
-    out.expected.emplace();
-    out.expected->vector = expected["vector"].text();
-    out.expected->bytes = bytes_of(expected["bytes"]);
-    expected["masks"].each([&out](const Node& mask) {
-      out.expected->masks.push_back({.offset = mask["offset"].integer<std::uint64_t>(),
-                                     .length = mask["length"].integer<std::uint64_t>(),
-                                     .name = mask["name"].text(),
-                                     .rule = mask["rule"].text()});
-    });
-  }
-  return out;
-}
-
-OperationPicture picture_from(const Node& node) {
-  OperationPicture out;
-  out.is_update = node["kind"].word(
-      [](std::string_view word) -> std::optional<bool> {
-        if (word != "update" && word != "publication") return std::nullopt;
-        return word == "update";
-      },
-      false);
-  out.header = address_of(node["header"]);
-  out.before = node["before"].word(finds_from, Finds::kUnknown);
-  out.steps_before = node.maybe("steps_before").integer<std::uint64_t>();
-  out.steps_behind = node.maybe("steps_behind").integer<std::uint64_t>();
-  const Node steps = node["steps"];
-  steps.each([&](const Node& step) {
-    if (out.steps.size() == kMaxPictureSteps) return steps.wrong("has too many steps");
-    PictureStep& to = out.steps.emplace_back();
-    to.kind = step["kind"].word(picture_kind_from, PictureStep::Kind::kStore);
-    to.finds = step["finds"].word(finds_from, Finds::kUnknown);
-    step.maybe("changes").each([&](const Node& change) {
-      to.changes.push_back({.lane = change["lane"].word(lane_from, Lane::kTimestamp),
-                            .was = change["was"].text(),
-                            .is = change["is"].text()});
-    });
-    to.text = step.maybe("text").text();
-    to.at = step.maybe("at").text();
-    to.tid = step.maybe("thread").integer<std::int32_t>();
-    to.wrong = step.maybe("wrong").boolean();
-  });
-  return out;
-}
-
-ImageKey key_from(const Node& node) {
-  const Node session = node.maybe("session");
-  return {.pid = node["pid"].integer<std::int32_t>(),
-          .image = node["image"].integer<std::uint32_t>(),
-          .session = session.present() ? session.integer<std::uint32_t>() : 0};
-}
-
-Finding finding_from(const Node& node, const std::string& id) {
-  Finding out;
-  out.requirement = id;
-  out.image = key_from(node);
-  out.image_name = node["image_name"].text();
-  out.outcome = node["outcome"].word(outcome_from, Outcome::kHarnessError);
-  if (out.outcome == Outcome::kNa) {
-    out.na_reason = node["na_reason"].word(na_reason_from, NaReason::kCapability);
-  }
-  out.saw = node["saw"].text();
-  out.signature = node["signature"].text();
-  out.at = node.maybe("at").text();
-  out.remedy = node["remedy"].text();
-  out.level = node["level"].text();
-  out.evidence = node["evidence"].texts();
-  node["hexdumps"].each([&out](const Node& dump) { out.hexdumps.push_back(hexdump_from(dump)); });
-  if (const Node operation = node.maybe("operation"); operation.present()) {
-    out.operation = picture_from(operation);
-  }
-  return out;
-}
-
-RequirementResult requirement_result_from(const Node& node, const Catalogue& catalogue) {
-  RequirementResult out;
-  const std::string id = node["id"].plain_text();
-  const std::string revision = node["revision"].plain_text();
-  out.requirement = catalogue.find(id);
-  if (out.requirement == nullptr) {
-    node["id"].wrong(
-        fmt::format("is not in the catalogue of this ctxconf: '{}'", Node::quoted(id)));
-    return out;
-  }
-  if (out.requirement->revision != revision) {
-    node["revision"].wrong(fmt::format("is '{}', but this ctxconf knows {} of {}",
-                                       Node::quoted(revision), id, out.requirement->revision));
-    return out;
-  }
-  out.outcome = node["outcome"].word(outcome_from, Outcome::kHarnessError);
-  out.expected = node["expected"].word(expected_from, Expected::kNone);
-  out.expectation_note = node["expectation_note"].text();
-  out.trace_path = node.maybe("trace").text();
-  node["findings"].each(
-      [&](const Node& finding) { out.findings.push_back(finding_from(finding, id)); });
-  return out;
-}
-
-ImageSummary image_from(const Node& node) {
-  ImageSummary out;
-  out.key = key_from(node);
-  out.parent = node["parent"].integer<std::int32_t>();
-  out.executable = node["executable"].text();
-  out.command_line = node["command_line"].texts();
-  out.ending = node["ending"].text();
-  out.published = node["published"].boolean();
-  out.context = node["context"].text();
-  out.snapshots = node["snapshots"].integer<std::uint64_t>();
-  out.notes = node["notes"].texts();
-  return out;
+std::optional<PictureKind> operation_kind_from(std::string_view word) {
+  if (word == "update") return PictureKind::kUpdate;
+  if (word == "publication") return PictureKind::kPublication;
+  return std::nullopt;
 }
 
 constexpr std::array<std::pair<const char*, int Totals::*>, 11> kTotals = {{
@@ -528,218 +121,270 @@ constexpr std::array<std::pair<const char*, int Totals::*>, 11> kTotals = {{
     {"selected", &Totals::selected},
 }};
 
-FaultOutcome fault_from(const Node& node) {
-  FaultOutcome out;
-  out.step = node["step"].text();
-  out.fault = node["fault"].text();
-  out.outcome = node["outcome"].word(outcome_from, Outcome::kHarnessError);
-  out.requirements = node["requirements"].texts();
-  out.text = node["text"].text();
-  out.output = node["output"].text();
-  out.session = node["session"].integer<std::uint32_t>();
-  out.options = node["options"].texts();
-  return out;
+void key_members(auto& m, auto& key) {
+  m.number("pid", key.pid);
+  m.number("image", key.image);
+  m.number_if_any("session", key.session);
 }
 
-RunResult run_from(const Node& root, const Catalogue& catalogue) {
-  RunResult out;
-  const Node suite = root["suite"];
-  out.suite_version = suite["version"].text();
-  out.suite_commit = suite["commit"].text();
-  root["spec"].each([&out](const Node& spec) {
-    out.spec.revisions.emplace_back(spec["otep"].integer<int>(), spec["revision"].text());
-  });
-  const Node run = root["run"];
-  out.mode = run["mode"].text();
-  out.command_line = run["command_line"].texts();
-  out.target = run["target"].texts();
-  out.level = run["level"].text();
-  if (const Node reading = run.maybe("reading"); reading.present()) {
-    out.reading = reading.word(reading_from, Reading::kReaderVisible);
+// What the catalogue says of the requirement, for those who read the file without it.
+void note_requirement(ResultWriter& m, const Requirement& r, Reading reading) {
+  m.number("otep", r.otep);
+  m.plain("anchor", r.anchor);
+  m.plain("strength", to_string(r.strength));
+  m.plain("basis", to_string(r.basis));
+  m.plain("severity", to_string(severity_in(r, reading)));
+  m.plain("role", to_string(r.role));
+  m.text("text", r.text);
+  m.text("why", r.why);
+}
+
+// Null, with a complaint: this catalogue has no such requirement of this revision.
+const Requirement* find_requirement(const ResultReader& m, const std::string& id,
+                                    const std::string& revision) {
+  const Requirement* const found = m.catalogue().find(id);
+  if (found == nullptr) {
+    m.wrong("id", fmt::format("is not in the catalogue of this ctxconf: '{}'", Node::quoted(id)));
+  } else if (found->revision != revision) {
+    m.wrong("revision", fmt::format("is '{}', but this ctxconf knows {} of {}",
+                                    Node::quoted(revision), id, found->revision));
   }
-  out.started_at = run["started_at"].text();
-  out.seconds = run["seconds"].number();
-  if (const Node injections = run.maybe("injections"); injections.present()) {
-    out.injections = injections.texts();
-  }
-  out.notes = run["notes"].texts();
-  if (const Node ending = run.maybe("target_ending"); ending.present()) {
-    out.target_ending = ending.text();
-  }
-  out.trace_path = run["trace"].text();
-  out.again = run["again"].text();
-  if (const Node seed = run.maybe("seed"); seed.present()) out.seed = seed.text();
-  if (const Node partial = run.maybe("partial"); partial.present()) {
-    out.partial = partial.boolean();
-  }
-  const Node host = root["host"];
-  out.kernel = host["kernel"].text();
-  out.arch = host["arch"].text();
-  out.libc = host["libc"].text();
-  host["facts"].each([&out](const Node& fact) {
-    out.host.push_back({.name = fact["name"].text(),
-                        .available = fact["available"].boolean(),
-                        .detail = fact["detail"].text(),
-                        .remedy = fact["remedy"].text()});
-  });
-  root["images"].each([&out](const Node& image) { out.images.push_back(image_from(image)); });
-  root.maybe("operations").each([&out](const Node& operation) {
-    out.operations.push_back({.image = key_from(operation),
-                              .image_name = operation["image_name"].text(),
-                              .picture = picture_from(operation["operation"])});
-  });
-  root["problems"].each([&out](const Node& problem) {
-    out.problems.push_back({.outcome = problem["outcome"].word(outcome_from, Outcome::kCrash),
-                            .image = key_from(problem),
-                            .text = problem["text"].text()});
-  });
-  if (const Node faults = root.maybe("faults"); faults.present()) {
-    faults.each([&out](const Node& fault) { out.faults.push_back(fault_from(fault)); });
-  }
-  root["results"].each([&](const Node& result) {
-    out.results.push_back(requirement_result_from(result, catalogue));
-  });
-  root["expectation_problems"].each([&out](const Node& problem) {
-    out.expectation_problems.push_back({.line = problem["line"].integer<int>(),
-                                        .exit_code = problem["exit_code"].integer<int>(),
-                                        .text = problem["text"].text(),
-                                        .mend = problem["mend"].text()});
-  });
-  root.maybe("floor").each([&out](const Node& problem) {
-    out.floor.push_back({.requirement = problem["requirement"].text(),
-                         .why = problem["why"].text(),
-                         .now = problem["now"].text(),
-                         .remedy = problem["remedy"].text()});
-  });
-  const Node totals = root["totals"];
-  for (const auto& [name, member] : kTotals) out.totals.*member = totals[name].integer<int>();
-  const Node exit = root["exit"];
-  out.exit_code = exit["code"].integer<int>();
-  out.exit_reason = exit["reason"].text();
-  return out;
+  return found;
 }
 
 }  // namespace
 
-std::string to_result_json(const RunResult& run) {
-  Budget budget(kFindingsBudget);
-  Budget lists(kListsBudget);
-  json spec = json::array();
-  for (const auto& [otep, revision] : run.spec.revisions) {
-    spec.push_back({{"otep", otep}, {"revision", json_text(revision)}});
-  }
-  json facts = json::array();
-  for (std::size_t i = 0; i < std::min(kMostItems, run.host.size()); ++i) {
-    const sys::HostFact& fact = run.host[i];
-    facts.push_back({{"name", json_text(fact.name)},
-                     {"available", fact.available},
-                     {"detail", json_text(fact.detail)},
-                     {"remedy", json_text(fact.remedy)}});
-  }
-  json about = {{"mode", json_text(run.mode)},
-                {"command_line", text_list(run.command_line, lists)},
-                {"target", text_list(run.target, lists)},
-                {"level", json_text(run.level)},
-                {"reading", to_string(run.reading)},
-                {"started_at", json_text(run.started_at)},
-                {"seconds", std::isfinite(run.seconds) ? run.seconds : 0.0},
-                {"injections", text_list(run.injections, lists)},
-                {"notes", text_list(run.notes, lists)},
-                {"trace", json_text(run.trace_path)},
-                {"again", json_text(run.again)}};
-  if (!run.seed.empty()) about["seed"] = json_text(run.seed);
-  if (run.partial) about["partial"] = true;
-  if (run.target_ending) about["target_ending"] = json_text(*run.target_ending);
-  json results = json::array();
-  for (const RequirementResult& result : run.results) {
-    results.push_back(result_entry(result, run.reading, budget));
-  }
-  json images = json::array();
-  for (const ImageSummary& image : run.images) {
-    const std::size_t own = kFixedCost + bounded(image.executable) + bounded(image.context);
-    if (images.size() == kMostItems || !lists.spend(own)) break;
-    images.push_back(image_json(image, lists));
-  }
-  json operations = json::array();
-  for (const OperationSummary& operation : run.operations) {
-    const std::size_t own = kFixedCost + bounded(operation.image_name, kShort);
-    if (!lists.spend(own + cost(operation.picture))) break;
-    json entry = {{"pid", operation.image.pid},
-                  {"image", operation.image.image},
-                  {"image_name", json_text(operation.image_name, kShort)},
-                  {"operation", picture_json(operation.picture)}};
-    note_session(entry, operation.image);
-    operations.push_back(std::move(entry));
-  }
-  json problems = json::array();
-  for (const ExpectationProblem& problem : run.expectation_problems) {
-    const std::size_t own = kFixedCost + bounded(problem.text) + bounded(problem.mend);
-    if (problems.size() == kMostItems || !lists.spend(own)) break;
-    problems.push_back({{"line", problem.line},
-                        {"exit_code", problem.exit_code},
-                        {"text", json_text(problem.text)},
-                        {"mend", json_text(problem.mend)}});
-  }
-  json floor = json::array();
-  for (const FloorProblem& problem : run.floor) {
-    const std::size_t own =
-        kFixedCost + bounded(problem.why) + bounded(problem.now) + bounded(problem.remedy, kShort);
-    if (floor.size() == kMostItems || !lists.spend(own)) break;
-    floor.push_back({{"requirement", json_text(problem.requirement, kShort)},
-                     {"why", json_text(problem.why)},
-                     {"now", json_text(problem.now)},
-                     {"remedy", json_text(problem.remedy, kShort)}});
-  }
-  json totals = json::object();
-  for (const auto& [name, member] : kTotals) totals[name] = run.totals.*member;
-  json out = {
-      {"format", kFormat},
-      {"version", kResultVersion},
-      {"suite",
-       {{"version", json_text(run.suite_version)}, {"commit", json_text(run.suite_commit)}}},
-      {"spec", std::move(spec)},
-      {"run", std::move(about)},
-      {"host",
-       {{"kernel", json_text(run.kernel)},
-        {"arch", json_text(run.arch)},
-        {"libc", json_text(run.libc)},
-        {"facts", std::move(facts)}}},
-      {"totals", std::move(totals)},
-      {"exit", {{"code", run.exit_code}, {"reason", json_text(run.exit_reason)}}}};
-  note_omitted(out, "images_omitted", run.images.size(), images.size());
-  note_omitted(out, "expectation_problems_omitted", run.expectation_problems.size(),
-               problems.size());
-  json run_problems = json::array();
-  for (std::size_t i = 0; i < std::min(kMostItems, run.problems.size()); ++i) {
-    const RunProblem& problem = run.problems[i];
-    json entry = {{"outcome", to_string(problem.outcome)},
-                  {"pid", problem.image.pid},
-                  {"image", problem.image.image},
-                  {"text", json_text(problem.text)}};
-    note_session(entry, problem.image);
-    run_problems.push_back(std::move(entry));
-  }
-  out["problems"] = std::move(run_problems);
-  json faults = json::array();
-  for (std::size_t i = 0; i < std::min(kMostItems, run.faults.size()); ++i) {
-    const FaultOutcome& f = run.faults[i];
-    faults.push_back({{"step", json_text(f.step)},
-                      {"fault", json_text(f.fault)},
-                      {"outcome", to_string(f.outcome)},
-                      {"requirements", text_list(f.requirements, lists)},
-                      {"text", json_text(f.text)},
-                      {"output", json_text(f.output)},
-                      {"session", f.session},
-                      {"options", text_list(f.options, lists)}});
-  }
-  if (!faults.empty()) out["faults"] = std::move(faults);
-  out["images"] = std::move(images);
-  out["operations"] = std::move(operations);
-  out["results"] = std::move(results);
-  out["expectation_problems"] = std::move(problems);
-  note_omitted(out, "floor_omitted", run.floor.size(), floor.size());
-  if (!floor.empty()) out["floor"] = std::move(floor);
+// ---- one list of members for each type
 
+void members(auto& m, Is<Hexdump::Mark> auto& mark) {
+  m.number("offset", mark.offset);
+  m.number("length", mark.length);
+  m.text("label", mark.label, kLabel);
+}
+
+void members(auto& m, Is<Hexdump::Expected::Mask> auto& mask) {
+  m.number("offset", mask.offset);
+  m.number("length", mask.length);
+  m.text("name", mask.name, kLabel);
+  m.text("rule", mask.rule, kLabel);
+}
+
+void members(auto& m, Is<Hexdump::Expected> auto& expected) {
+  m.text("vector", expected.vector, kLabel);
+  m.bytes("bytes", expected.bytes);
+  m.list("masks", expected.masks, {.most = kMostMarks});
+}
+
+void members(auto& m, Is<Hexdump> auto& dump) {
+  m.text("title", dump.title, kLabel);
+  m.address("address", dump.address);
+  m.bytes("bytes", dump.bytes);
+  m.omitted("bytes_omitted", dump.bytes.size(), std::min(dump.bytes.size(), kMostDumpBytes));
+  m.list("marks", dump.marks, {.most = kMostMarks, .omitted = "marks_omitted"});
+  m.object_if_there("expected", dump.expected);
+}
+
+void members(auto& m, Is<PictureStep::Change> auto& change) {
+  constexpr std::size_t kValue = 100;
+  m.word("lane", change.lane, lane_from, Lane::kTimestamp);
+  m.text("was", change.was, kValue);
+  m.text("is", change.is, kValue);
+}
+
+void members(auto& m, Is<PictureStep> auto& step) {
+  m.word("kind", step.kind, picture_kind_from, PictureStep::Kind::kStore);
+  m.word("finds", step.finds, finds_from, Finds::kUnknown);
+  m.list("changes", step.changes, {.most = kLanes.size(), .if_any = true});
+  m.text_if_any("text", step.text, kShort);
+  m.text_if_any("at", step.at, kShort);
+  m.number_if_any("thread", step.tid);
+  m.flag_if_set("wrong", step.wrong);
+}
+
+void members(auto& m, Is<OperationPicture> auto& picture) {
+  auto kind = picture.is_update ? PictureKind::kUpdate : PictureKind::kPublication;
+  // Steps that are left out here are left out after the others.
+  std::uint64_t after = picture.steps_behind + picture.steps.size() -
+                        std::min(picture.steps.size(), kMaxPictureSteps);
+  m.word("kind", kind, operation_kind_from, PictureKind::kPublication);
+  m.address("header", picture.header);
+  m.word("before", picture.before, finds_from, Finds::kUnknown);
+  m.number_if_any("steps_before", picture.steps_before);
+  m.number_if_any("steps_behind", after);
+  m.list("steps", picture.steps, {.most = kMaxPictureSteps, .refused = "has too many steps"});
+  if constexpr (std::remove_cvref_t<decltype(m)>::kReads) {
+    picture.is_update = kind == PictureKind::kUpdate;
+    picture.steps_behind = after;
+  }
+}
+
+void members(auto& m, Is<Finding> auto& f) {
+  constexpr std::size_t kLevel = 100;
+  key_members(m, f.image);
+  m.text("image_name", f.image_name, kShort);
+  m.word("outcome", f.outcome, outcome_from, Outcome::kHarnessError);
+  if (f.outcome == Outcome::kNa) {
+    m.word("na_reason", f.na_reason, na_reason_from, NaReason::kCapability);
+  }
+  m.text("saw", f.saw);
+  m.text("signature", f.signature, kShort);
+  m.text_if_any("at", f.at, kShort);
+  m.text("remedy", f.remedy, kShort);
+  m.text("level", f.level, kLevel);
+  m.texts("evidence", f.evidence, {.most = kMostEvidence, .omitted = "evidence_omitted"},
+          PaidBy::kFindings);
+  m.paid_list("hexdumps", f.hexdumps, {.most = kMostDumps, .omitted = "hexdumps_omitted"}, kCost,
+              PaidBy::kFindings);
+  m.paid_object_if_there("operation", f.operation, kCost, PaidBy::kFindings);
+}
+
+// The reading decides the severity that is written.
+void result_members(auto& m, Is<RequirementResult> auto& r, Reading reading) {
+  std::string id = r.requirement == nullptr ? std::string() : r.requirement->id;
+  std::string revision = r.requirement == nullptr ? std::string() : r.requirement->revision;
+  m.plain("id", id);
+  m.plain("revision", revision);
+  if constexpr (std::remove_cvref_t<decltype(m)>::kReads) {
+    r.requirement = find_requirement(m, id, revision);
+  } else {
+    note_requirement(m, *r.requirement, reading);
+  }
+  m.word("outcome", r.outcome, outcome_from, Outcome::kHarnessError);
+  m.word("expected", r.expected, expected_from, Expected::kNone);
+  m.text("expectation_note", r.expectation_note, kShort);
+  m.text_if_any("trace", r.trace_path);
+  m.paid_list_with_first("findings", r.findings,
+                         {.most = kMostItems, .omitted = "findings_omitted"}, kCost,
+                         PaidBy::kFindings);
+  if constexpr (std::remove_cvref_t<decltype(m)>::kReads) {
+    for (Finding& f : r.findings) f.requirement = id;
+  }
+}
+
+void members(auto& m, Is<ImageSummary> auto& image) {
+  key_members(m, image.key);
+  m.number("parent", image.parent);
+  m.text("executable", image.executable);
+  m.texts("command_line", image.command_line);
+  m.text("ending", image.ending, kShort);
+  m.flag("published", image.published);
+  m.text("context", image.context);
+  m.number("snapshots", image.snapshots);
+  m.texts("notes", image.notes);
+}
+
+void members(auto& m, Is<OperationSummary> auto& operation) {
+  key_members(m, operation.image);
+  m.text("image_name", operation.image_name, kShort);
+  m.object("operation", [&](auto& of_it) { members(of_it, operation.picture); });
+}
+
+void members(auto& m, Is<RunProblem> auto& problem) {
+  m.word("outcome", problem.outcome, outcome_from, Outcome::kCrash);
+  key_members(m, problem.image);
+  m.text("text", problem.text);
+}
+
+void members(auto& m, Is<FaultOutcome> auto& fault) {
+  m.text("step", fault.step);
+  m.text("fault", fault.fault);
+  m.word("outcome", fault.outcome, outcome_from, Outcome::kHarnessError);
+  m.texts("requirements", fault.requirements);
+  m.text("text", fault.text);
+  m.text("output", fault.output);
+  m.number("session", fault.session);
+  m.texts("options", fault.options);
+}
+
+void members(auto& m, Is<ExpectationProblem> auto& problem) {
+  m.number("line", problem.line);
+  m.number("exit_code", problem.exit_code);
+  m.text("text", problem.text);
+  m.text("mend", problem.mend);
+}
+
+void members(auto& m, Is<FloorProblem> auto& problem) {
+  m.text("requirement", problem.requirement, kShort);
+  m.text("why", problem.why);
+  m.text("now", problem.now);
+  m.text("remedy", problem.remedy, kShort);
+}
+
+void members(auto& m, Is<sys::HostFact> auto& fact) {
+  m.text("name", fact.name);
+  m.flag("available", fact.available);
+  m.text("detail", fact.detail);
+  m.text("remedy", fact.remedy);
+}
+
+namespace {
+
+void run_members(auto& m, auto& run) {
+  m.text("mode", run.mode);
+  m.texts("command_line", run.command_line);
+  m.texts("target", run.target);
+  m.text("level", run.level);
+  m.word_may_lack("reading", run.reading, reading_from, Reading::kReaderVisible);
+  m.text("started_at", run.started_at);
+  m.real("seconds", run.seconds);
+  m.texts("injections", run.injections, {.most = kMostItems, .may_lack = true});
+  m.texts("notes", run.notes);
+  m.text("trace", run.trace_path);
+  m.text("again", run.again);
+  m.text_if_any("seed", run.seed);
+  m.flag_if_set("partial", run.partial);
+  m.text_if_there("target_ending", run.target_ending);
+}
+
+void host_members(auto& m, auto& run) {
+  m.text("kernel", run.kernel);
+  m.text("arch", run.arch);
+  m.text("libc", run.libc);
+  m.list("facts", run.host, {.most = kMostItems});
+}
+
+}  // namespace
+
+// All but the format and its version.
+void members(auto& m, Is<RunResult> auto& run) {
+  m.object("suite", [&](auto& suite) {
+    suite.text("version", run.suite_version);
+    suite.text("commit", run.suite_commit);
+  });
+  m.list("spec", run.spec.revisions, {}, [](auto& spec, auto& revision) {
+    spec.number("otep", revision.first);
+    spec.text("revision", revision.second);
+  });
+  m.object("run", [&](auto& about) { run_members(about, run); });
+  m.object("host", [&](auto& host) { host_members(host, run); });
+  // The order in which lists are paid for decides what is cut.
+  m.paid_list("images", run.images, {.most = kMostItems, .omitted = "images_omitted"}, kCost,
+              PaidBy::kLists);
+  m.paid_list("operations", run.operations, {.may_lack = true}, kCost, PaidBy::kLists);
+  m.list("problems", run.problems, {.most = kMostItems});
+  m.list("results", run.results, {},
+         [&](auto& of_one, auto& result) { result_members(of_one, result, run.reading); });
+  m.paid_list("expectation_problems", run.expectation_problems,
+              {.most = kMostItems, .omitted = "expectation_problems_omitted"}, kCost,
+              PaidBy::kLists);
+  m.paid_list("floor", run.floor, {.most = kMostItems, .omitted = "floor_omitted", .if_any = true},
+              kCost, PaidBy::kLists);
+  m.list("faults", run.faults, {.most = kMostItems, .if_any = true});
+  m.object("totals", [&](auto& totals) {
+    for (const auto& [name, member] : kTotals) totals.number(name, run.totals.*member);
+  });
+  m.object("exit", [&](auto& exit) {
+    exit.number("code", run.exit_code);
+    exit.text("reason", run.exit_reason);
+  });
+}
+
+std::string to_result_json(const RunResult& run) {
+  Budget findings(kFindingsBudget);
+  Budget lists(kListsBudget);
+  json out = {{"format", kFormat}, {"version", kResultVersion}};
+  ResultWriter writer(out, findings, lists);
+  members(writer, run);
   const std::string plain = out.dump(1, ' ', true);
   std::string safe;
   safe.reserve(plain.size() + 1);
@@ -776,7 +421,9 @@ sys::Result<RunResult> result_from_json(std::string_view text, const Catalogue& 
         fmt::format("is {}, but this ctxconf reads only {}", version, kResultVersion));
   }
   if (!error.empty()) return sys::fail(kStep, 0, error);
-  RunResult out = run_from(root, catalogue);
+  RunResult out;
+  ResultReader reader(root, catalogue);
+  members(reader, out);
   if (!error.empty()) return sys::fail(kStep, 0, error);
   return out;
 }
