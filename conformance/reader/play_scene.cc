@@ -34,7 +34,7 @@ constexpr milliseconds kLatestState{20'000};
 constexpr milliseconds kBetweenStates{1};
 constexpr milliseconds kLettingGo{3000};  // of a target
 
-// Of all processes of the adapter.
+// Sums what all processes of the adapter used.
 std::uint64_t processor_ns(const std::vector<pid_t>& processes) {
   std::uint64_t sum = 0;
   for (const pid_t pid : processes) {
@@ -67,7 +67,7 @@ std::map<pid_t, std::uint64_t> begin_peaks(const std::vector<pid_t>& processes) 
   return out;
 }
 
-// Of the process that has grown most since then.
+// Takes the sizes of the process that has grown most since then.
 void take_peaks(const std::map<pid_t, std::uint64_t>& sizes, ReaderQuestion& out) {
   for (const auto& [pid, before] : sizes) {
     const std::uint64_t peak = std::max(status_bytes(pid, "VmHWM:"), before);

@@ -68,8 +68,9 @@ Scene thread_not_dumpable() {
   Question q = about_thread(hidden, {std::move(c)});
   q.process = child;
   s.ask(std::move(q));
-  s.ask(about_thread(open, {claim(kNoRight, {accept(ids_content(plain))},
-                                  "a thread that may not be read costs another one its record")}));
+  s.ask(about_thread(open,
+                     {claim(kNoRight, {accept(ids_content(plain))},
+                            "the record of a thread is missing because another may not be read")}));
   return std::move(s).scene();
 }
 

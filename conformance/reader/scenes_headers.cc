@@ -146,7 +146,9 @@ Scene never_ready() {
   const Published p = publish(s.script(), service("ctxconf-never").encoded(), {.leave_zero = true});
   auto any = not_used();
   any.push_back(accept());
-  s.ask(about_process(p, {claim(kBounded, any, "a context that is never ready misleads")}));
+  s.ask(about_process(
+      p, {claim(kBounded, any,
+                "the reader gives no valid answer for a context that is never ready")}));
   s.ask_witness({kBounded});
   return std::move(s).scene();
 }
@@ -162,7 +164,9 @@ Scene always_changing() {
   b.by_first();
   auto any = not_used();
   any.push_back(accept(message.content()));
-  s.ask(about_process(p, {claim(kBounded, any, "a context that changes all the time misleads")}));
+  s.ask(about_process(
+      p, {claim(kBounded, any,
+                "a context that changes all the time is reported with other content")}));
   s.ask_witness({kBounded});
   return std::move(s).scene();
 }

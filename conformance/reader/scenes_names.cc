@@ -115,7 +115,8 @@ Scene with_suffix(NameKind kind, const std::string& name) {
   auto either = no_context();
   either.push_back(accept(message.content()));
   s.ask(about_process(p,
-                      {claim("pctx.reader.name-suffix", either, "a name with a suffix misleads")}));
+                      {claim("pctx.reader.name-suffix", either,
+                             "a mapping whose name has a suffix is reported with other content")}));
   return std::move(s).scene();
 }
 

@@ -144,7 +144,9 @@ Scene nested() {
   const Published p = publish(s.script(), puppet::bytes_of(payload));
   auto any = not_used();
   any.push_back(accept());
-  s.ask(about_process(p, {claim(kSurvives, any, "a payload that nests deeply is not survived")}));
+  s.ask(about_process(
+      p,
+      {claim(kSurvives, any, "the reader gives no valid answer for a payload that nests deeply")}));
   s.ask_witness({kSurvives});
   return std::move(s).scene();
 }

@@ -144,7 +144,8 @@ Scene large_records() {
   const Record small = numbered_record(1);
   for (const unsigned size : kLargeSizes) {
     s.ask(about_thread(attach(b, large_record(size).encoded(), InPage::kAtTheEnd),
-                       {claim(kLargeSurvives, nothing_or({}), "a large record is not survived")}));
+                       {claim(kLargeSurvives, nothing_or({}),
+                              "the reader gives no valid answer for a large record")}));
     s.ask(about_thread(attach(b, small.encoded()),
                        {claim(kLargeSurvives, {accept(ids_content(small))},
                               "the record after a large one is not read")}));
@@ -225,7 +226,7 @@ Scene bad_text() {
     s.ask(about_thread(
         attach(s.script(), r.encoded()),
         {claim("tctx.reader.bad-utf8", {accept(R"({"names_has":{"http_method":"GET"}})")},
-               "a value that is not text costs another attribute")}));
+               "an attribute is missing because another value is not text")}));
   }
   return std::move(s).scene();
 }

@@ -165,7 +165,8 @@ Scene bad_pointers() {
     q.shown.pop_back();
     s.ask(std::move(q));
     s.ask(about_thread(
-        good, {claim(kSurvivesPointer, ids_of(r), "a bad slot costs another thread its record")}));
+        good, {claim(kSurvivesPointer, ids_of(r),
+                     "the record of a thread is missing because another has a bad slot")}));
   }
   return std::move(s).scene();
 }
@@ -383,8 +384,9 @@ Scene traced_by_another() {
   Question q = about_thread(a, {claim(kNoRight, either, "a thread that it may not stop")});
   q.process = child;
   s.ask(std::move(q));
-  s.ask(about_thread(other, {claim(kNoRight, ids_of(open),
-                                   "a thread that it may not stop costs another its record")}));
+  s.ask(about_thread(
+      other, {claim(kNoRight, ids_of(open),
+                    "the record of a thread is missing because another may not be stopped")}));
   return std::move(s).scene();
 }
 

@@ -203,15 +203,16 @@ Scene two_definitions(bool first) {
   const Attached a = attach_to(s, first ? one : other);
   auto either = no_context();
   either.push_back(accept(ids_content(numbered_record(0))));
-  s.ask(about_thread(
-      a, {claim("tctx.reader.several-definitions", either, "two definitions mislead")}));
+  s.ask(about_thread(a,
+                     {claim("tctx.reader.several-definitions", either,
+                            "another record is reported where the variable has two definitions")}));
   return std::move(s).scene();
 }
 
 // Gives the thread a dynamic thread vector with room for 16 modules, as one has that began before
 // other libraries were loaded. What follows looks like entries, which lead to a record.
 void shorten_vector(puppet::Builder& b, const Value& thread, const Record& decoy) {
-  // Of x86-64, the only processor that the program exists for.
+  // The number is that of x86-64, the only processor that the program exists for.
   constexpr std::uint64_t kArchPrctl = 158;
   constexpr std::uint64_t kGetFs = 0x1003;
   constexpr std::uint64_t kEntry = 16;
@@ -263,7 +264,7 @@ Scene unallocated(const std::string& name, const std::string& about, const char*
     s.ask(std::move(q));
   }
   ask_for(s, a, firsts, kUnallocated,
-          "a block that does not exist costs another thread its record");
+          "the record of a thread is missing because another has no block");
   return std::move(s).scene();
 }
 

@@ -72,7 +72,7 @@ struct FaultOutcome {
   // kPass: nothing is broken that is not also broken without the fault. kNa: the program makes no
   // such call. kUnobservable: nothing could be judged, or the fault could not be injected.
   Outcome outcome = Outcome::kUnobservable;
-  std::vector<std::string> requirements;  // the requirements behind the outcome, if any
+  std::vector<std::string> requirements;  // the requirements that decide it, if any
   std::string text;                       // the reason if there are none; hostile
   std::string output;                     // the end of the output of a program that went wrong
   std::uint32_t session = 0;              // as in ImageKey
