@@ -84,3 +84,5 @@ ctxconf_script_test(bad_reader_test LABELS ptrace
   BadReaders)
 ctxconf_script_test(signals_test LABELS ptrace
   conformance/end_to_end/signals_test.py ${PROJECT_BINARY_DIR}/bin)
+ctxconf_script_test(exec_race_test LABELS ptrace
+  conformance/end_to_end/exec_race_test.py ${PROJECT_BINARY_DIR}/bin)

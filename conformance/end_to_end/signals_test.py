@@ -31,7 +31,7 @@ CODES = (0, 1, 2, 3, 4, 5)
 DEADLINE_S = 60
 REPORTS = {"events.jsonl", "junit.xml", "report.html", "result.json", "summary.md",
            "timeline.json", "traces"}
-TRIES = 3  # until a command is hit before it ends
+TRIES = 50  # until a command is hit before it ends
 PIPE = "input"  # a named pipe in the folder of a run: nothing comes from it
 SOURCES = "sources"  # there, where a command names a folder in it: a golden folder without vectors
 LISTED = "listed"  # there: an expectations file
@@ -223,12 +223,14 @@ def attempt(host, words, wait, signo):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("bin")
-    parser.add_argument("--signals", type=int, help="how many, over all commands; default: one for each")
+    parser.add_argument("--signals", type=int,
+                        help="how many, one command after the other; default: one for each")
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--only", default="", help="commands that begin so")
     given = parser.parse_args()
     chance = random.Random(given.seed)
     failures = 0
+    sent = 0
     ended = {}
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # SIGQUIT
     # A shell starts background jobs with some of them ignored, and nohup does; ctxconf would ignore them too.
@@ -248,19 +250,27 @@ def main():
                     # First within its first second, later at any moment of its known duration.
                     wait = chance.uniform(0, 1.05 * took.get(name, 1))
                     wrong, lasted, code, hit = attempt(host, commands[name], wait, signo)
-                    if code != -signo:
+                    if not hit:
+                        took[name] = lasted
+                    elif code != -signo:
                         took[name] = min(max(took.get(name, 0), lasted), 10)
                     ended.setdefault(name, []).append(code)
                     for what in wrong:
                         failures += 1
                         print(f"signals_test: {name}, {signo.name} after {wait:.3f} s: {what}")
                     if hit:
+                        sent += 1
                         break
+                else:
+                    failures += 1
+                    print(f"signals_test: {name} ended {TRIES} times before {signo.name} came")
         finally:
             host.close()
     for name, codes in ended.items():
         counts = {code: codes.count(code) for code in sorted(set(codes))}
         print(f"{name}: " + ", ".join(f"{n} x {code}" for code, n in counts.items()))
+    print(f"{sent} signals sent to {len(ended)} commands, seed {given.seed}: "
+          + (f"{failures} findings" if failures else "nothing left"))
     return 1 if failures else 0
 
 
