@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 
 namespace ctxconf::sys {
 
@@ -22,6 +23,22 @@ class ProcessAccess {
   ProcessAccess& operator=(const ProcessAccess&) = delete;
 };
 
+// The time that the accesses of one or more threads, one after the other, may take together.
+class AccessBudget {
+ public:
+  using Clock = std::chrono::steady_clock;
+  explicit AccessBudget(Clock::duration most, std::function<Clock::time_point()> now = Clock::now);
+  void begin();  // an access that is not within another one
+  void end();    // this access
+  bool is_used_up() const;
+
+ private:
+  Clock::duration most_;
+  std::function<Clock::time_point()> now_;
+  Clock::duration spent_{};
+  std::optional<Clock::time_point> since_;  // of the access in progress
+};
+
 // What happens to the thread when an access that was found stuck ends after all.
 enum class AfterStuck {
   kGoesOn,
@@ -31,11 +48,13 @@ enum class AfterStuck {
 
 // Watches the accesses of the thread that creates it; one watchdog per thread. Calls `stuck` in
 // another thread, which blocks all signals, once for each access that makes no progress within
-// `deadline`. If no thread can be created (RLIMIT_NPROC), it watches nothing.
+// `deadline`. With a budget it also calls `stuck`, in the watched thread, once an access begins and
+// the budget is used up. If no thread can be created (RLIMIT_NPROC), it watches nothing.
 class AccessWatchdog {
  public:
   AccessWatchdog(std::chrono::milliseconds deadline, std::function<void(pid_t)> stuck,
-                 AfterStuck after = AfterStuck::kGoesOn);
+                 AfterStuck after = AfterStuck::kGoesOn,
+                 std::shared_ptr<AccessBudget> budget = nullptr);
   ~AccessWatchdog();
   AccessWatchdog(const AccessWatchdog&) = delete;
   AccessWatchdog& operator=(const AccessWatchdog&) = delete;

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -134,6 +135,65 @@ TEST(AccessWatchdog, KeepsAThreadWhereItWasStuck) {
   while (!came_back && call_of(tid) != kPause) usleep(1000);
   EXPECT_FALSE(came_back);
   EXPECT_EQ(stuck, 1);
+}
+
+// Each access takes three seconds of a clock of its own; none is over its deadline. Returns how
+// many began before `stuck` was called.
+int accesses_within(std::chrono::seconds budget, int nested, AfterStuck after) {
+  struct Shared {
+    std::atomic<int> began = 0;
+    std::atomic<int> stuck = 0;
+    std::atomic<bool> is_done = false;
+    AccessBudget::Clock::time_point now;
+  };
+  const auto shared = std::make_shared<Shared>();
+  std::thread([shared, budget, nested, after] {
+    const AccessWatchdog dog(
+        std::chrono::hours(1), [shared](pid_t pid) { shared->stuck += pid; }, after,
+        std::make_shared<AccessBudget>(budget, [shared] { return shared->now; }));
+    for (int i = 0; i < 8; ++i) {
+      const ProcessAccess outer(1);
+      if (shared->stuck == 0) ++shared->began;
+      for (int j = 0; j < nested; ++j) {
+        const ProcessAccess inner(1);
+        if (shared->stuck == 0) ++shared->began;
+        shared->now += std::chrono::seconds(3);
+      }
+      if (nested == 0) shared->now += std::chrono::seconds(3);
+    }
+    shared->is_done = true;
+  }).detach();
+  const bool stays = after == AfterStuck::kStays;
+  while (stays ? shared->stuck == 0 : !shared->is_done) usleep(1000);
+  EXPECT_EQ(shared->stuck, 1);
+  EXPECT_EQ(shared->is_done, !stays);
+  return shared->began;
+}
+
+TEST(AccessWatchdog, AllowsSoMuchTimeForAllAccessesTogether) {
+  EXPECT_EQ(accesses_within(std::chrono::seconds(10), 0, AfterStuck::kGoesOn), 4);
+  EXPECT_EQ(accesses_within(std::chrono::seconds(10), 0, AfterStuck::kStays), 4);
+  EXPECT_EQ(accesses_within(std::chrono::seconds(0), 0, AfterStuck::kStays), 0);
+}
+
+TEST(AccessWatchdog, CountsTheTimeOfAnAccessThatOthersAreWithinOnce) {
+  EXPECT_EQ(accesses_within(std::chrono::seconds(10), 5, AfterStuck::kStays), 1 + 4);
+}
+
+TEST(AccessBudget, CountsTheAccessInProgress) {
+  AccessBudget::Clock::time_point now;
+  AccessBudget budget(std::chrono::seconds(5), [&] { return now; });
+  const auto pass = [&](int seconds) { now += std::chrono::seconds(seconds); };
+  budget.begin();
+  pass(3);
+  budget.end();
+  pass(100);
+  EXPECT_FALSE(budget.is_used_up());
+  budget.begin();
+  pass(1);
+  EXPECT_FALSE(budget.is_used_up());
+  pass(1);
+  EXPECT_TRUE(budget.is_used_up());
 }
 
 TEST(AccessWatchdog, WatchesNothingWhereNoThreadCanBeMade) {

@@ -1821,11 +1821,14 @@ os._exit(0)
                 done = self.expect_exit(UNREACHABLE, target[0], "--timeout-scale", "0.05",
                                         *target[1:])
                 self.assertIn("could not be read in time", done.err)
-        # With --all it counts as a process without a context.
+        # With --all the others are judged.
         other = self.start_writer()
         done = self.run_it("attach", "--all", "--for", "100ms", "--timeout-scale", "0.05", "--out",
                            "out")
-        self.assertIn(f"process {program.pid} was left out", done.out)
+        self.assertEqual(done.code, NOT_JUDGED, done)
+        left_out = f"process {program.pid} was left out: one of its pages could not be read in time"
+        self.assertIn("note: " + left_out, done.out)
+        self.assertIn("exit 4: " + left_out, done.out)
         pids = [image["pid"] for image in json.loads(self.read("out/result.json"))["images"]]
         self.assertIn(other.pid, pids)
         self.assertNotIn(program.pid, pids)

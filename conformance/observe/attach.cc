@@ -35,6 +35,7 @@ struct AttachedProcess {
   std::map<pid_t, sys::RemoteAddr> pointers;   // of its threads, where known
   pid_t looked_at_last = 0;
   Process process;
+  std::shared_ptr<sys::AccessBudget> budget;
 };
 
 // What happened to a process since the last look at it.
@@ -135,9 +136,10 @@ sys::Result<std::vector<pid_t>> publishing_processes(Timeline& timeline) {
   return out;
 }
 
-// Runs `work` in a thread of its own. False: it waits for a page for ever, with everything that
-// `work` holds.
-bool is_done_in_time(std::chrono::milliseconds deadline, std::function<void()> work) {
+// Runs `work` in a thread of its own. False: it waits for a page, or stays where the budget was
+// used up, for ever, with everything that `work` holds.
+bool is_done_in_time(std::chrono::milliseconds deadline,
+                     const std::shared_ptr<sys::AccessBudget>& budget, std::function<void()> work) {
   struct Outcome {
     std::mutex mutex;
     std::condition_variable changed;
@@ -150,10 +152,10 @@ bool is_done_in_time(std::chrono::milliseconds deadline, std::function<void()> w
     (*outcome).*what = true;
     outcome->changed.notify_all();
   };
-  const auto watched = [deadline, tell, work] {
+  const auto watched = [deadline, budget, tell, work] {
     {
       const sys::AccessWatchdog dog(
-          deadline, [tell](pid_t) { tell(&Outcome::stuck); }, sys::AfterStuck::kStays);
+          deadline, [tell](pid_t) { tell(&Outcome::stuck); }, sys::AfterStuck::kStays, budget);
       work();
     }
     tell(&Outcome::done);
@@ -186,26 +188,32 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
   // What the work uses must live as long as the work, which may be longer than this call.
   const auto modules = std::make_shared<ModuleCache>();
   std::vector<std::shared_ptr<AttachedProcess>> watched;
-  const auto comes_back = [&](pid_t pid, const std::function<void()>& work) {
+  const auto most = options.memory_budget + options.watch_for;
+  const auto comes_back = [&](pid_t pid, const std::shared_ptr<sys::AccessBudget>& budget,
+                              const std::function<void()>& work) {
     if (!all) {
       work();
       return true;
     }
-    if (is_done_in_time(options.memory_deadline, work)) return true;
+    if (is_done_in_time(options.memory_deadline, budget, work)) return true;
     out.left_a_thread = true;
-    timeline.notes.push_back("process " + std::to_string(pid) +
-                             " was left out: one of its pages could not be read in time "
-                             "(userfaultfd, FUSE)");
+    timeline.notes.push_back("process " + std::to_string(pid) + " was left out: " +
+                             (budget->is_used_up() ? "copies of its memory took " +
+                                                         std::to_string(most.count()) + " ms in all"
+                                                   : "one of its pages could not be read in time") +
+                             " (userfaultfd, FUSE)");
+    if (timeline.incomplete.empty()) timeline.incomplete = timeline.notes.back();
     return false;
   };
   const auto each = [&](const std::function<void(AttachedProcess&)>& work) {
     std::erase_if(watched, [&](const std::shared_ptr<AttachedProcess>& w) {
-      return !comes_back(w->facts.pid, [w, modules, work] { work(*w); });
+      return !comes_back(w->facts.pid, w->budget, [w, modules, work] { work(*w); });
     });
   };
 
   for (const pid_t pid : pids) {
     auto w = std::make_shared<AttachedProcess>();
+    w->budget = std::make_shared<sys::AccessBudget>(most);
     auto missing = std::make_shared<std::optional<sys::Error>>();
     const auto start = [w, missing, modules, pid, limits = options.limits] {
       auto facts = sys::process_facts(pid);
@@ -216,7 +224,7 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
       w->facts = std::move(*facts);
       start_image(*w, ImageKey{pid, 0}, limits, *modules);
     };
-    if (!comes_back(pid, start)) continue;
+    if (!comes_back(pid, w->budget, start)) continue;
     if (*missing && !all) return std::unexpected(**std::move(missing));
     if (!*missing) watched.push_back(std::move(w));
   }

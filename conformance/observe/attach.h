@@ -23,6 +23,9 @@ struct AttachOptions {
   // this is called in another thread, to end this process. Not used with all processes.
   std::chrono::milliseconds memory_deadline{10000};
   std::function<void(pid_t)> unreachable;
+  // With all processes: so long, and `watch_for`, may the copies of one process take in all. Each
+  // of its pages may arrive just in time.
+  std::chrono::milliseconds memory_budget{30000};
 };
 
 struct Attached {
@@ -33,7 +36,8 @@ struct Attached {
 
 // Appends processes and notes to `timeline`. With one pid, the error says why it cannot be observed
 // (ESRCH, EACCES). With all processes, a note counts those, and another note names each process
-// that was left out because a page did not arrive.
+// that was left out because a page did not arrive, or because its pages arrived slowly; the
+// timeline is incomplete then.
 sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& timeline);
 
 }  // namespace ctxconf::conformance

@@ -32,6 +32,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::MatchesRegex;
 using testing::Not;
+using testing::StartsWith;
 
 // A writer that has published and lives until its input ends.
 class Writer {
@@ -240,6 +241,28 @@ TEST_F(AttachTest, SaysThatAProcessMayNotBeLookedAt) {
   EXPECT_THAT(heard,
               AnyOf(HasSubstr("Permission denied\n"), HasSubstr("Operation not permitted\n")));
   EXPECT_THAT(heard, ContainsRegex("\n[1-9][0-9]* processes could not be examined"));
+}
+
+// A thread of the observer stays where the time was used up.
+TEST_F(AttachTest, LeavesOutAProcessWhoseCopiesTakeTooLongTogether) {
+  const Writer writer;
+  const Forked observer([&](int to) {
+    auto options = watching({}, 0ms);
+    options.memory_budget = 0ms;
+    Timeline t;
+    const auto all = record_attach(options, t);
+    std::string heard = all && all->left_a_thread ? "left a thread" : "none left";
+    for (const auto& n : t.notes) heard += "\n" + n;
+    heard += "\nincomplete: " + t.incomplete;
+    if (process_of(t, writer.pid()) != nullptr) heard += "\nrecorded";
+    say(to, heard);
+  });
+  const auto heard = observer.hear();
+  EXPECT_THAT(heard, StartsWith("left a thread\n"));
+  EXPECT_THAT(heard, HasSubstr("\nprocess " + std::to_string(writer.pid()) +
+                               " was left out: copies of its memory took 0 ms in all"));
+  EXPECT_THAT(heard, ContainsRegex("\nincomplete: process [0-9]+ was left out: copies"));
+  EXPECT_THAT(heard, Not(HasSubstr("\nrecorded")));
 }
 
 // Publishes, and returns at the first look: its payload is memory that nobody has touched, and a
