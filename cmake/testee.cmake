@@ -22,6 +22,7 @@ ctxconf_library(ctxconf_repeats SRCS conformance/command/repeats.cc DEPS ctxconf
 ctxconf_test(repeats_test SRCS conformance/command/repeats_test.cc DEPS ctxconf_repeats)
 ctxconf_test(testee_test
   SRCS conformance/testee/driver_test.cc conformance/testee/jobs_test.cc
-       conformance/testee/protocol_line_test.cc conformance/testee/watch_reports_test.cc
+       conformance/testee/protocol_line_test.cc conformance/testee/thread_states_test.cc
+       conformance/testee/watch_reports_test.cc
   DEPS ctxconf_judge ctxconf_testee LABELS ptrace)
 add_dependencies(testee_test bad_adapter ctxconf-trampoline)

@@ -198,6 +198,34 @@ def proc_text_seeds():
     yield "smaps", b"\2" + "".join(f"{line}\nSize: 4 kB\nVmFlags: rd wr sh \n" for line in mappings).encode()
 
 
+def thread_state_seeds():
+    name, call = b"7 (worker) S 1 7 7 0", b"202 0x1 0x80 0x0\n"
+    frames = b"".join(b"[<0>] frame%d+0x5e/0x90\n" % number for number in range(10))
+    yield "waits", b"\0".join((name, b"futex_do_wait", call, frames))
+    yield "runs", b"\0".join((b"7 (worker) R 1", b"0", b"running\n", b"no frame\n[<0>] main+0x1/0x2 [nfs]\n"))
+    yield "name", b"7 (a) R (\n) Z 1\0" + b"w" * 300 + b"\0" + b"1" * 300
+    yield "no-name", b") (\0\0\0[<0>] f"
+
+
+def printed_ids_seeds():
+    trace, span = b"4bf92f3577b34da6a3ce929d0e0e4736", b"00f067aa0ba902b7"
+    parent = b"00-" + trace + b"-" + span + b"-01"
+    yield "log", b"\x07" + b'trace_id=' + trace + b' {"traceparent":"' + parent + b'"}\n' + trace.upper() + b" " + span
+    yield "parent", b"\x01" + parent
+    yield "trace", b"\x3f" + trace
+    yield "zero", b"\x10" + b"0" * 32 + b" " + parent.replace(span, b"0" * 16) + b" " + parent.replace(trace, b"0" * 32)
+    yield "longer", b"\x20" + parent + b"0 x" + parent + b" " + parent[1:] + b" " + trace + b"-_" + b"ff" + parent[2:]
+
+
+def otep_seeds():
+    for path in sorted((ROOT / "fuzz/seeds/otep").glob("*.md")):
+        yield path.stem, path.read_bytes()
+        yield f"{path.stem}-crlf", path.read_bytes().replace(b"\n", b"\r\n")
+    yield "mark", b"\xef\xbb\xbf# Hull\n\nDry. Wet.\n## Hull\n```\nint x;\n// A. B.\n//\n// C\n```\nlast"
+    yield "none", b"No heading.\n#None\n"
+    yield "not-utf8", b"# H\n\xc3(\xed\xa0\x80\n"
+
+
 def catalogue_seeds():
     for path in sorted((ROOT / "conformance/requirements").glob("4*.json")):
         catalogue = json.loads(path.read_text(encoding="utf-8"))
@@ -245,6 +273,9 @@ OTHER_SEEDS = {
     "loaded_at_fuzzer": loaded_at_seeds,
     "loaded_file_fuzzer": loaded_file_seeds,
     "callers_fuzzer": callers_seeds,
+    "thread_state_fuzzer": thread_state_seeds,
+    "printed_ids_fuzzer": printed_ids_seeds,
+    "otep_fuzzer": otep_seeds,
     "expectations_fuzzer": lambda: files_of("expectations_fuzzer"),
 }
 TARGETS = [*SEEDS, *OTHER_SEEDS, "vector_fuzzer"]

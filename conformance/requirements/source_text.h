@@ -6,7 +6,7 @@
 // quotation marks); all cells of a table row but the last, joined by " | ", and then each sentence
 // of the last cell; each line of code in a fenced block, where a run of // comment lines is a
 // paragraph. Headings and the rules of tables are not units. White space within a unit becomes one
-// space.
+// space; an empty cell within a row leaves two.
 #pragma once
 
 #include <array>

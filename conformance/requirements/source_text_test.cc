@@ -75,6 +75,8 @@ TEST(SourceText, ATableRowGivesItsHeadAndTheSentencesOfItsLastCell) {
       ElementsAre("1-1 name", "1-1 what", "3-3 hull | 8", "3-3 It floats.", "3-3 It is wide."));
   EXPECT_THAT(units("||\n|\n| alone |\n|  | behind an empty cell |"),
               ElementsAre("3-3 alone", "4-4 behind an empty cell"));
+  EXPECT_THAT(units("| keel | | 8 | It floats. |"),
+              ElementsAre("1-1 keel |  | 8", "1-1 It floats."));
 }
 
 TEST(SourceText, AFenceGivesLinesOfCodeAndParagraphsOfComments) {

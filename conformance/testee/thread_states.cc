@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
-#include <optional>
-#include <sstream>
+#include <string_view>
+#include <utility>
 
 #include "sys/process.h"
 
@@ -14,16 +15,10 @@ namespace {
 constexpr std::size_t kMostThreads = 32;
 constexpr int kMostFrames = 8;
 
-std::string first_line(const std::string& path) {
-  std::ifstream in(path);
-  std::string line;
-  std::getline(in, line);
-  line.resize(std::min<std::size_t>(line.size(), 256));
-  return line;
-}
+constexpr std::size_t kMostOfLine = 256;
 
-// Reads the whole file, because a thread's name may contain line feeds.
-std::string whole(const std::string& path) {
+// Reads more than a line, because a thread's name may contain line feeds.
+std::string start_of(const std::string& path) {
   constexpr std::size_t kMost = 4096;
   std::ifstream in(path, std::ios::binary);
   std::string out(kMost, '\0');
@@ -32,21 +27,46 @@ std::string whole(const std::string& path) {
   return out;
 }
 
+std::string_view first_line(std::string_view text) {
+  return text.substr(0, std::min(text.find('\n'), kMostOfLine));
+}
+
 // "[<0>] futex_wait_queue+0x5e/0x90" becomes "futex_wait_queue"; the innermost frame is first.
-std::string kernel_stack(const std::string& path) {
-  std::ifstream in(path);
+std::string kernel_stack(std::string_view text) {
   std::string out;
-  std::string line;
-  for (int frame = 0; frame < kMostFrames && std::getline(in, line); ++frame) {
+  for (int frame = 0; frame < kMostFrames && !text.empty(); ++frame) {
+    const auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
     const auto begin = line.find("] ");
-    if (begin == std::string::npos) continue;
-    const auto name = line.substr(begin + 2, line.find('+') - begin - 2);
-    out += (out.empty() ? "" : " < ") + name;
+    if (begin == line.npos) continue;
+    const auto place = line.substr(begin + 2);
+    out += out.empty() ? "" : " < ";
+    out += place.substr(0, place.find('+'));
   }
   return out;
 }
 
 }  // namespace
+
+std::optional<std::string> thread_state(pid_t tid, const ThreadTexts& texts) {
+  // "12 (its name) S ..."
+  const std::string_view stat = texts.stat;
+  const auto name = stat.find('(');
+  const auto name_end = stat.rfind(") ");
+  if (name == stat.npos || name_end == stat.npos || name_end < name) return std::nullopt;
+  std::string line = fmt::format("{} {}: {}", tid, stat.substr(name, name_end + 1 - name),
+                                 stat.substr(name_end + 2, 1));
+  const auto channel = first_line(texts.wchan);
+  if (!channel.empty() && channel != "0") line += fmt::format(", {}", channel);
+  // "running", or the number of the system call and its arguments.
+  const auto call = first_line(texts.syscall);
+  if (call == "running") line += ", running";
+  if (!call.empty() && call != "running") {
+    line += fmt::format(", system call {}", call.substr(0, call.find(' ')));
+  }
+  if (const auto stack = kernel_stack(texts.stack); !stack.empty()) line += ", stack " + stack;
+  return line;
+}
 
 std::vector<std::string> thread_states(pid_t pid) {
   std::vector<std::string> out;
@@ -58,25 +78,9 @@ std::vector<std::string> thread_states(pid_t pid) {
       break;
     }
     const std::string folder = fmt::format("/proc/{}/task/{}/", pid, tid);
-    // "12 (its name) S ..."
-    const std::string stat = whole(folder + "stat");
-    const auto name = stat.find('(');
-    const auto name_end = stat.rfind(") ");
-    if (name == std::string::npos || name_end == std::string::npos) continue;
-    std::string line = fmt::format("{} {}: {}", tid, stat.substr(name, name_end + 1 - name),
-                                   stat.substr(name_end + 2, 1));
-    const std::string channel = first_line(folder + "wchan");
-    if (!channel.empty() && channel != "0") line += ", " + channel;
-    // "running", or the number of the system call and its arguments.
-    const std::string call = first_line(folder + "syscall");
-    if (call == "running") line += ", running";
-    if (!call.empty() && call != "running") {
-      line += ", system call " + call.substr(0, call.find(' '));
-    }
-    if (const std::string stack = kernel_stack(folder + "stack"); !stack.empty()) {
-      line += ", stack " + stack;
-    }
-    out.push_back(std::move(line));
+    const ThreadTexts texts{start_of(folder + "stat"), start_of(folder + "wchan"),
+                            start_of(folder + "syscall"), start_of(folder + "stack")};
+    if (auto line = thread_state(tid, texts)) out.push_back(*std::move(line));
   }
   return out;
 }
