@@ -303,8 +303,13 @@ int regenerate(const fs::path& folder) {
 int golden(const GoldenCommand& c) {
   const fs::path folder = folder_of(c);
   if (folder.empty()) {
-    return complain(kExitUsage, "golden: there is no folder golden/ next to this program",
-                    "--dir DIR names it");
+    std::error_code error;
+    const bool knows_place = fs::exists("/proc/self/exe", error);
+    return complain(
+        kExitUsage,
+        knows_place ? "golden: there is no folder golden/ next to this program"
+                    : "golden: without /proc the folder golden/ next to this program is not found",
+        "--dir DIR names it");
   }
   if (!c.names.empty() && (c.action == "verify" || c.action == "regenerate")) {
     return complain(kExitUsage,

@@ -711,6 +711,19 @@ class WrapTest(Case):
         self.expect_exit(USAGE, "wrap", "--baseline", "none.json", *wrap, err="--baseline")
         self.expect_exit(NOT_JUDGED, "elf", "--baseline", base, WRITER, out="not selected")
 
+    def test_what_the_baseline_of_an_adapter_judged_is_judged(self):
+        for command, adapter, some, others in (
+                ("run", "adapter_cpp", "pctx.header.*", "pctx.header.s*"),
+                ("reader", "reader.py", "pctx.reader.signature*", "pctx.reader.version*")):
+            with self.subTest(command):
+                program = ("--", os.path.join(BIN, adapter))
+                base = command + "/result.json"
+                self.expect_exit(CLEAN, command, "--only", some, "--out", command, *program)
+                self.expect_exit(CLEAN, command, "--only", some, "--baseline", base, *program)
+                self.expect_exit(NOT_JUDGED, command, "--only", others, "--baseline", base, *program,
+                                 out=["^exit 4: .*had to be judged", f"judged in {base}, as pass"])
+                self.expect_exit(USAGE, command, "--baseline", "none.json", *program, err="--baseline")
+
     def test_the_expectations_file_has_a_floor(self):
         wrap = ("--", WRITER, "--hold", "150ms")
         self.expect_exit(CLEAN, "wrap", "--out", "out", *wrap)
@@ -1259,6 +1272,13 @@ class ReportsTest(Case):
                 with os.fdopen(theirs, "wb") as pipe:
                     done = self.print_to(pipe, words)
                 self.assertEqual((done.returncode, done.stderr), (CLEAN, b""), done)
+        # More than one buffer: it ends in the middle of its work, so it cannot say how that ends.
+        ours, theirs = os.pipe()
+        os.close(ours)
+        with os.fdopen(theirs, "wb") as pipe:
+            done = self.print_to(pipe, ["selftest", "--generate", "30", "--seed", "1", "-v"])
+        self.assertEqual(done.returncode, UNREACHABLE, done)
+        self.assertRegex(done.stderr, b"\\Actxconf: cannot write to stdout: .*\n\\Z")
 
     def test_expectations_that_cannot_be_written(self):
         self.run_mutant()
@@ -1691,6 +1711,12 @@ class AttachTest(Case):
         self.assertEqual(expect(CLEAN, "elf", adapter).out, plain.out)
         expect(USAGE, "elf", "nowhere", err="nowhere: No such file")
         expect(CLEAN, "reader", "--show=list")
+        folder = os.path.join(SOURCE, "golden")
+        self.assertEqual(expect(CLEAN, "golden", "list", "--dir", folder).out,
+                         self.expect_exit(CLEAN, "golden", "list", "--dir", folder).out)
+        expect(USAGE, "golden", "list",
+               err=["golden: without /proc the folder golden/ next to this program is not found$",
+                    "^ +--dir DIR names it$"])
 
     @unittest.skipUnless(os.path.exists(TESTEE_32) and runs(TESTEE_32, "--list"),
                          "no 32-bit programs here")
@@ -1768,7 +1794,8 @@ class HostileTest(Case):
         ElementTree.fromstring(self.read("out/junit.xml"))
 
     def test_thousands_of_contexts(self):
-        """The program ends: the cost of one look does not grow with their number."""
+        """A look examines so many of them; the others are counted."""
+        examined = 16
         contexts = 1000 if SANITISED else 5000
         script = """
 import os, sys
@@ -1777,11 +1804,24 @@ import ctypes_writer
 contexts = [ctypes_writer.ProcessContext() for i in range(int(sys.argv[2]))]
 for context in contexts:
     context.publish({"service.name": "many"})
+print("ready", flush=True)
+sys.stdin.read()
 os._exit(0)
 """
-        done = self.expect_exit(FAILED, "wrap", "--", PYTHON, "-c", script, BIN, str(contexts), deadline_s=300,
+        words = (PYTHON, "-c", script, BIN, str(contexts))
+        done = self.expect_exit(FAILED, "wrap", "--out", "wrapped", "--", *words, deadline_s=300,
                                 out=["^FAIL +pctx.publish.singleton", "the program itself: exited 0"])
         self.assertNotIn("was ended", done.out, done)
+        program = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=self.dir, env=self.env)
+        self.addCleanup(lambda: (program.kill(), program.communicate()))
+        self.assertEqual(program.stdout.readline(), b"ready\n")
+        self.expect_exit(FAILED, "attach", "--for", "300ms", "--out", "attached", str(program.pid), deadline_s=300,
+                         out="^FAIL +pctx.publish.singleton")
+        for out in ("wrapped", "attached"):
+            with self.subTest(out):
+                image = json.loads(self.read(out + "/timeline.json"))["processes"][0]["images"][-1]
+                self.assertEqual(max(len(s["candidates"]) for s in image["snapshots"]), examined)
+                self.assertEqual(image["unexamined"], contexts - examined)
 
     def test_memory_that_a_filter_refuses(self):
         """As in a container whose filter forbids process_vm_readv and process_vm_writev."""
@@ -1800,6 +1840,13 @@ os._exit(0)
                                 preexec_fn=lambda: refuse(PROCESS_VM_READV, PREAD64))
         self.assertIn("needs to read the memory of what it starts", done.err)
         self.assertIn("a seccomp filter may refuse it", done.err)
+        for words in (["run", "--", os.path.join(BIN, "adapter_cpp")],
+                      ["reader", "--", os.path.join(BIN, "reader.py")]):
+            with self.subTest(words[0]):
+                done = self.expect_exit(UNREACHABLE, *words, err="a seccomp filter may refuse it",
+                                        preexec_fn=lambda: refuse(PROCESS_VM_READV, PREAD64))
+                self.assertIn(f"{words[0]} needs to read the memory of what it starts", done.err)
+                self.assertEqual(done.out, "")
         done = self.expect_exit(UNREACHABLE, "attach", "--all", "--for", "100ms",
                                 preexec_fn=lambda: refuse(PROCESS_VM_READV, PREAD64))
         self.assertRegex(done.out, r"exit 3: process \d+ memory cannot be read")
