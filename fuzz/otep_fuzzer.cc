@@ -150,6 +150,19 @@ void check_drift(const SourceText& text, std::string_view bytes) {
   if (pinned.requirements.empty()) return;
   const auto same = drift_of(pinned, text);
   FUZZ_CHECK(same.has_value() && same->is_clean());
+  // Every second one rests on words that the text does not have.
+  Specification changed = pinned;
+  const SourceUnit other_words{"\n", 1, 1};
+  for (std::size_t i = 1; i < changed.requirements.size(); i += 2)
+    changed.requirements[i].fingerprint = fingerprint_of({&other_words, 1});
+  const auto partly = drift_of(changed, text);
+  FUZZ_CHECK(partly.has_value());
+  for (std::size_t i = 0; i < changed.requirements.size(); ++i) {
+    const RequirementDrift& one = partly->requirements[i];
+    const bool is_lost = one.kind == DriftKind::kChanged || one.kind == DriftKind::kVanished;
+    FUZZ_CHECK(is_lost ? i % 2 == 1 : i % 2 == 0 && one.kind == DriftKind::kAsPinned);
+    FUZZ_CHECK(one.text.size() <= kLongestShownText + 3);
+  }
   // Two lines lower everything is there.
   std::string lower(bytes);
   lower.insert(bytes.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0, "\n\n");
