@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "abi/thread_record.h"
 #include "conformance/command/by_hand.h"
 #include "conformance/command/command.h"
 #include "conformance/command/files.h"
@@ -331,11 +332,22 @@ class Lint {
     if (has("reader.watch_threads") && !has("reader.watch")) {
       note("reader.watch_threads means nothing without reader.watch");
     }
+    if ((has("reader.thread") || has("reader.watch_threads")) && !reads_records()) {
+      note(
+          "formats has no schema version of records: ctxconf reader asks about no record in a "
+          "thread");
+    }
     for (const auto& [name, value] : declared_.items()) {
       if (name.starts_with("reader") && !is_known(name)) {
         note(fmt::format("there is no capability {}", cut_name(name)));
       }
     }
+  }
+
+  bool reads_records() const {
+    return std::ranges::any_of(abi::kThreadSchemaVersions, [&](std::string_view schema) {
+      return is_declared(declared_, fmt::format("reader.formats:{}", schema));
+    });
   }
 
   static bool is_known(const std::string& name) {

@@ -452,6 +452,7 @@ class ByHand(unittest.TestCase):
                 (process, {"result": "accept"}, None, 'process says "accept" and has no context'),
                 ({"reader.record": {}}, {"result": "accept"}, None, "record says .* no record"),
                 ({"reader.process": []}, {}, None, "hello got a reply that breaks the protocol"),
+                ({"reader": {"formats": ["tls-v1"]}}, {}, None, "hello got a reply that breaks the protocol"),
                 (watch, {}, {"pid": "x", "result": "absent"}, "reader.watch: an event that breaks"),
                 (watch, {}, {"pid": 1, "result": "absent"}, "1, which it was not told to watch"),
                 (watch, {}, {"pid": 0, "result": 1}, "reader.watch: an event that breaks"),
@@ -469,7 +470,8 @@ class ByHand(unittest.TestCase):
                 ({"reader.proces": {}}, "there is no capability reader.proces\n"),
                 ({"reader.watch": {}}, "reader.watch declares no poll_ms"),
                 ({"reader.watch": {"poll_ms": 1}, "reader.process": {}}, "does not use reader.watch"),
-                ({"reader.process": {}, "reader.watch_threads": {}}, "means nothing without")):
+                ({"reader.process": {}, "reader.watch_threads": {}}, "means nothing without"),
+                ({"reader.thread": {}, "reader": {"formats": ["H1"]}}, "formats has no schema version of records")):
             with self.subTest(caps):
                 code, text = self.lint_reader(caps, {"result": "absent"}, None)
                 self.assertEqual(code, 0, text)

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "abi/thread_record.h"
 #include "conformance/text/json_limits.h"
 
 namespace ctxconf::conformance {
@@ -238,6 +239,11 @@ bool ReaderTraits::shows(const char* list, std::string_view word) const {
 }
 
 bool ReaderTraits::shows_flags() const { return member(*traits_, "flags") != false; }
+
+bool ReaderTraits::reads(std::string_view format) const {
+  return member(*traits_, "formats").is_array() ? shows("formats", format)
+                                                : abi::is_thread_schema(format);
+}
 
 bool ReaderTraits::says(std::string_view name) const {
   return member(*traits_, std::string(name).c_str()) == true;

@@ -32,6 +32,9 @@ class ReaderTraits {
   // "string", "bool", "int", "double", "array", "kvlist", "bytes", "empty".
   bool shows_kind(std::string_view kind) const { return shows("kinds", kind); }
   bool shows_flags() const;
+  // A value of threadlocal.schema_version, or the layout of a draft ("H3"). A reader that does not
+  // say which ones it reads knows those of the pinned revisions.
+  bool reads(std::string_view format) const;
   bool says(std::string_view member) const;  // a member that is true
   // A limit in bytes, or other number; `otherwise` where it is not declared.
   std::uint64_t number(std::string_view member, std::uint64_t otherwise) const;

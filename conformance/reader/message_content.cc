@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "abi/process_header.h"
 #include "abi/thread_record.h"
 #include "conformance/text/json_text.h"
 #include "opentelemetry/proto/processcontext/v1development/process_context.pb.h"
@@ -79,6 +80,15 @@ std::string content_of_message(const puppet::Bytes& message) {
   return Json{{"resource", object_of(context.resource().attributes())},
               {"attributes", object_of(context.attributes())}}
       .dump();
+}
+
+std::string schema_of_message(const puppet::Bytes& message) {
+  ProcessContext context;
+  context.ParseFromArray(message.data(), static_cast<int>(message.size()));
+  for (const auto& pair : context.attributes()) {
+    if (pair.key() == abi::kSchemaVersionKey) return pair.value().string_value();
+  }
+  return {};
 }
 
 bool has_ids(const puppet::Bytes& record) {

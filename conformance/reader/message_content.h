@@ -13,6 +13,8 @@ namespace ctxconf::conformance::reader {
 // The content of a ProcessContext: exactly its Resource and its attributes. The message must be
 // valid.
 std::string content_of_message(const puppet::Bytes& message);
+// The value of threadlocal.schema_version in field 2 of a valid message; empty: none, or no string.
+std::string schema_of_message(const puppet::Bytes& message);
 // The content of a record of OTEP 4947: its ids, and with `attributes` exactly those, whose names
 // are by index. The record must be whole and may have more bytes than its size says.
 std::string content_of_record(const puppet::Bytes& record, const std::vector<std::string>& names,

@@ -35,6 +35,19 @@ TEST(ContentOfMessage, IsThatOfTheBuilder) {
             (Json{{"resource", Json::object()}, {"attributes", Json::object()}}));
 }
 
+TEST(SchemaOfMessage, IsAStringInField2) {
+  Message message = service("shop");
+  EXPECT_EQ(schema_of_message(message.encoded()), "");
+  message.attributes = {{"build.id", "1"}};
+  message.schema = "tls_v1";
+  EXPECT_EQ(schema_of_message(message.encoded()), "tls_v1");
+  message.schema_number = 1;
+  EXPECT_EQ(schema_of_message(message.encoded()), "");
+  message = service("shop");
+  message.resource.emplace_back("threadlocal.schema_version", "tls_v1");
+  EXPECT_EQ(schema_of_message(message.encoded()), "");
+}
+
 TEST(ContentOfRecord, TheLastEntryOfANameCounts) {
   Record record;
   record.entries = {{0, "a"}, {1, "b"}, {0, "c"}, {7, "no name"}};

@@ -175,7 +175,7 @@ Bytes Record::encoded() const {
 
 Message reference_data(std::vector<std::string> key_map) {
   Message out = service("ctxconf-threads");
-  out.schema = "tlsdesc_v1_dev";
+  out.schema = kUsualSchema;
   out.key_map = std::move(key_map);
   return out;
 }

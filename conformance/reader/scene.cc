@@ -88,6 +88,9 @@ void SceneBuilder::ask(Question question) {
   constexpr const char* kNeeds[] = {"reader.process|reader.watch",
                                     "reader.thread|reader.watch_threads", "reader.record"};
   add_new(kNeeds[static_cast<std::size_t>(question.about)], scene_.needs);
+  if (question.about == Question::About::kThread && !schema_.empty()) {
+    needs("reader.formats:" + schema_);
+  }
   for (const AnswerClaim& c : question.claims) {
     if (std::ranges::find(scene_.also, c.requirement) != scene_.also.end()) continue;
     add_new(c.requirement, scene_.requirements);

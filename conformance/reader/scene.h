@@ -9,6 +9,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -16,6 +17,9 @@
 #include "conformance/puppet/script.h"
 
 namespace ctxconf::conformance::reader {
+
+// Of the records in scenes: threadlocal.schema_version.
+inline constexpr std::string_view kUsualSchema = "tlsdesc_v1_dev";
 
 // A part of the target's memory, whose address is known when the scene is played.
 struct Part {
@@ -153,6 +157,11 @@ class SceneBuilder {
   // It shows the requirement, but a crash or a hang does not decide that. Call it before ask().
   void also_shows(const std::string& requirement);
   void needs(const std::string& capability);
+  // The schema version that a reader has to know for the questions about threads; empty: none. If
+  // not called: that of reference_data(). Call it before ask().
+  void schema(std::string version) { schema_ = std::move(version); }
+  // The header is that of a draft ("H3"): a reader that reads the draft may report it.
+  void shows_draft(const std::string& layout) { needs("not reader.formats:" + layout); }
   void needs_host(std::string fact) { scene_.host.push_back(std::move(fact)); }
   void rests_on(Premise premise) { scene_.rests_on.push_back(premise); }
   // Instead of on plain contexts, as other scenes do.
@@ -166,6 +175,7 @@ class SceneBuilder {
   Scene scene_;
   puppet::Builder builder_;
   std::size_t played_ = 0;
+  std::string schema_{kUsualSchema};
 };
 
 // Claims.

@@ -105,6 +105,16 @@ std::string shown_content(const puppet::ThreadScript::Visible& visible, const Mo
   return content_of_record(visible.bytes, moment.names, names);
 }
 
+// It may change from one message to the next.
+void needs_schema_of(const Moment& moment, Scene& out) {
+  if (!moment.message) return;
+  const std::string schema = schema_of_message(*moment.message);
+  const std::string need = "reader.formats:" + schema;
+  if (!abi::is_thread_schema(schema) || std::ranges::find(out.needs, need) != out.needs.end())
+    return;
+  out.needs.push_back(need);
+}
+
 Scene records_of(Scene out, const std::vector<Moment>& moments) {
   out.needs = {"reader.thread|reader.watch_threads"};
   out.requirements = {kLayout};
@@ -114,6 +124,7 @@ Scene records_of(Scene out, const std::vector<Moment>& moments) {
     for (const auto& record : moment.records) {
       // What a record without ids links to is undecided: open.tctx.attributes-without-trace.
       if (!has_ids(record.bytes)) continue;
+      needs_schema_of(moment, out);
       out.acts.emplace_back(must_find(about_record(record, moment), kLayout, accept()));
       Question q = about_record(record, moment);
       q.claims = {claim(kLayout, {accept(shown_content(record, moment))},

@@ -31,6 +31,7 @@ SceneBuilder begin_names(std::string name, std::string about, const Message& mes
 // The schema version is not that of the variable: nothing of the record may be reported.
 Scene other_schema(const std::string& name, const char* requirement, const Message& message) {
   SceneBuilder s("schema-" + name, "a schema version that names no such variable", Program::kSlot);
+  s.schema({});
   publish(s.script(), message.encoded());
   const Record r;
   auto any = not_used();
@@ -46,8 +47,10 @@ Scene other_schema(const std::string& name, const char* requirement, const Messa
 Scene known_schema(const std::string& name, const std::string& schema, const std::string& other) {
   constexpr const char* kBoth = "tctx.reader.schema-both-values";
   SceneBuilder s("schema-" + name, "the schema version " + schema, Program::kSlot);
+  s.schema(other);
   require_plain_child(s, {.message = with_schema(other), .library = {}, .requirement = kBoth});
   publish(s.script(), with_schema(schema).encoded());
+  s.schema(schema);
   const Record r = numbered_record(1);
   s.ask(
       about_thread(attach(s.script(), r.encoded()),
@@ -58,6 +61,7 @@ Scene known_schema(const std::string& name, const std::string& schema, const std
 Scene without_entries() {
   SceneBuilder s("schema-missing", "a process context without the threadlocal entries",
                  Program::kSlot);
+  s.schema({});
   auto& b = s.script();
   publish(b, service("ctxconf-threads").encoded());
   const Record r;

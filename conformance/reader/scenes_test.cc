@@ -127,6 +127,77 @@ TEST(ScenesTest, EachRequirementOfReadersIsShown) {
   }
 }
 
+const Scene& scene_of(const std::string& name) {
+  static const Scene none;
+  for (const Scene* s : all_scenes()) {
+    if (s->name == name) return *s;
+  }
+  ADD_FAILURE() << "no scene " << name;
+  return none;
+}
+
+std::vector<std::string> formats_of(const Scene& scene) {
+  std::vector<std::string> out;
+  for (const std::string& need : scene.needs) {
+    if (need.contains("reader.formats:")) out.push_back(need);
+  }
+  return out;
+}
+
+bool asks_about_threads(const Scene& scene) {
+  return std::ranges::any_of(
+      questions_of(scene), [](const Question* q) { return q->about == Question::About::kThread; });
+}
+
+TEST(ScenesTest, AReaderIsAskedOnlyAboutSchemaVersionsThatItKnows) {
+  constexpr const char* kUsual = "reader.formats:tlsdesc_v1_dev";
+  constexpr const char* kOther = "reader.formats:tls_v1";
+  const std::set<std::string> without = {
+      "schema-go",      "schema-tls-v2",    "schema-empty",          "schema-number",
+      "schema-missing", "thread-schema-go", "thread-schema-unknown", "thread-schema-tls-v1"};
+  for (const Scene* s : all_scenes()) {
+    const bool asks = asks_about_threads(*s);
+    if (!asks) {
+      EXPECT_THAT(formats_of(*s), Not(Contains(kUsual))) << s->name;
+    } else if (!without.contains(s->name)) {
+      EXPECT_THAT(formats_of(*s), Contains(kUsual)) << s->name;
+    }
+  }
+  for (const char* unknown : {"schema-go", "schema-tls-v2", "schema-missing"}) {
+    EXPECT_THAT(formats_of(scene_of(unknown)), IsEmpty()) << unknown;
+  }
+  // The other one comes first, as what the scene rests on.
+  EXPECT_THAT(formats_of(scene_of("schema-tls-v1")), UnorderedElementsAre(kUsual, kOther));
+  EXPECT_THAT(formats_of(scene_of("schema-tlsdesc-v1-dev")), UnorderedElementsAre(kUsual, kOther));
+  EXPECT_THAT(formats_of(scene_of("thread-schema-tls-v1")), UnorderedElementsAre(kOther));
+}
+
+TEST(ScenesTest, AReaderOfADraftIsNotShownItsHeader) {
+  std::set<std::string> shown;
+  for (const Scene* s : all_scenes()) {
+    for (const std::string& need : formats_of(*s)) {
+      if (need.starts_with("not ")) shown.insert(s->name + ": " + need);
+    }
+  }
+  EXPECT_THAT(shown, UnorderedElementsAre("vector-draft-h0-p0: not reader.formats:H0",
+                                          "vector-draft-h1-p1: not reader.formats:H1",
+                                          "vector-draft-h2-p2: not reader.formats:H2",
+                                          "vector-draft-h3-p2: not reader.formats:H3",
+                                          "vector-draft-h3-p3: not reader.formats:H3"));
+}
+
+TEST(ScenesTest, AGeneratedProgramSaysWhichSchemaVersionItPublishes) {
+  std::set<std::string> shown;
+  for (const Scene& scene : generated_scenes(40, 0x4719, /*host_names_memory=*/false).scenes) {
+    const auto formats = formats_of(scene);
+    const bool asks = asks_about_threads(scene);
+    EXPECT_NE(formats.empty(), asks) << scene.name;
+    shown.insert(formats.begin(), formats.end());
+  }
+  EXPECT_THAT(shown,
+              UnorderedElementsAre("reader.formats:tlsdesc_v1_dev", "reader.formats:tls_v1"));
+}
+
 // Where a reader that is known to be right finds the variable.
 class RightReader {
  public:

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "abi/process_layouts.h"
 #include "abi/thread_record.h"
 #include "conformance/reader/builtin_vectors.h"
 #include "conformance/reader/message_content.h"
@@ -215,6 +216,7 @@ Scene process_scene(const Vector& v) {
   const auto& c = v.process_context;
   SceneBuilder s("vector-" + std::string(v.name()), v.comment);
   s.rests_only_on(premises_of(v));
+  if (c.layout != abi::HeaderLayout::kH5) s.shows_draft(std::string(abi::fields_of(c.layout).id));
   if (requirement_of(v) == "pctx.reader.decodes-process-context") {
     s.also_shows("pctx.reader.timestamp-before-fields");
     s.also_shows("pctx.reader.fallible-remote-reads");
@@ -369,6 +371,7 @@ Scene thread_scene(const Vector& v) {
   const auto& r = v.thread_record;
   SceneBuilder s("thread-" + std::string(v.name()), v.comment, puppet::Program::kSlot);
   if (claims_of(v).size() > 1) show_also(s);
+  s.schema(abi::is_thread_schema(r.schema) ? r.schema : "");
   auto& b = s.script();
   Message message = reference_data(r.key_map);
   message.schema = r.schema;

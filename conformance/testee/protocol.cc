@@ -13,6 +13,7 @@
 #include <valijson/schema_parser.hpp>
 #include <valijson/validator.hpp>
 
+#include "conformance/evidence/reader_answers.h"
 #include "conformance/testee/builtin_schema.h"
 #include "conformance/text/json_limits.h"
 
@@ -20,6 +21,9 @@ namespace ctxconf::conformance {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr std::string_view kNot = "not ";
+constexpr std::string_view kFormat = "reader.formats:";
 
 constexpr std::array<std::pair<Definition, const char*>, 10> kDefinitions = {{
     {Definition::kRequest, "request"},
@@ -158,6 +162,11 @@ bool is_declared(const nlohmann::json& capabilities, std::string_view capability
   if (const auto bar = capability.find('|'); bar != std::string_view::npos) {
     return is_declared(capabilities, capability.substr(0, bar)) ||
            is_declared(capabilities, capability.substr(bar + 1));
+  }
+  if (capability.starts_with(kNot))
+    return !is_declared(capabilities, capability.substr(kNot.size()));
+  if (capability.starts_with(kFormat)) {
+    return ReaderTraits(capabilities).reads(capability.substr(kFormat.size()));
   }
   const auto colon = capability.find(':');
   const std::string name(capability.substr(0, colon));

@@ -64,7 +64,9 @@ std::optional<std::string> problem_of(const nlohmann::json& line, Definition def
 void keep_settable_keys(const nlohmann::json& capabilities, nlohmann::json& members);
 
 // Whether a hello's capabilities include this one. "process.fork:publish" is one of the children
-// that process.fork lists; of "reader.process|reader.watch" one is enough.
+// that process.fork lists; of "reader.process|reader.watch" one is enough. "reader.formats:tls_v1"
+// is a format that the reader reads, as in ReaderTraits::reads(), and "not reader.formats:H3" one
+// that it does not read.
 bool is_declared(const nlohmann::json& capabilities, std::string_view capability);
 
 // The capability that allows an operation; empty: always allowed, or unknown.

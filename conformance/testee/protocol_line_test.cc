@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "conformance/testee/protocol.h"
@@ -140,6 +141,25 @@ TEST(ProblemOfTest, NamesTheMember) {
       HasSubstr("result"));
   EXPECT_THAT(problem_of({{"id", 1}, {"op", "no.such"}}, Definition::kRequest).value_or(""),
               HasSubstr("op"));
+}
+
+TEST(IsDeclaredTest, FormatsOfAReader) {
+  constexpr std::string_view kTls = "reader.formats:tls_v1";
+  constexpr std::string_view kDraft = "reader.formats:H3";
+  constexpr std::string_view kNoDraft = "not reader.formats:H3";
+  // Without a list: what the pinned revisions have.
+  for (const json& silent : {json::object(), json{{"reader", json::object()}}}) {
+    EXPECT_TRUE(is_declared(silent, kTls));
+    EXPECT_FALSE(is_declared(silent, kDraft));
+    EXPECT_TRUE(is_declared(silent, kNoDraft));
+  }
+  const json one = {{"reader", {{"formats", json::array({"tlsdesc_v1_dev"})}}}};
+  EXPECT_TRUE(is_declared(one, "reader.formats:tlsdesc_v1_dev"));
+  EXPECT_FALSE(is_declared(one, kTls));
+  const json draft = {{"reader", {{"formats", json::array({"H3"})}}}};
+  EXPECT_TRUE(is_declared(draft, kDraft));
+  EXPECT_FALSE(is_declared(draft, kNoDraft));
+  EXPECT_TRUE(is_declared(draft, "not reader.formats:H1"));
 }
 
 TEST(CapabilityOfTest, OperationsNeedTheirs) {

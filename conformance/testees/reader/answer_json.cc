@@ -120,6 +120,8 @@ Json reader_traits() {
   Json out = {{"payload_bytes", payload_limit()}};
   if (is_good("resource-only")) out["fields"] = {"resource"};
   if (is_good("strings-only") || is_good("converts-to-strings")) out["kinds"] = {"string"};
+  if (is_good("one-schema")) out["formats"] = {"tlsdesc_v1_dev"};
+  if (is_good("first-draft")) out["formats"] = {"tlsdesc_v1_dev", "tls_v1", "H1"};
   if (is_good("no-flags")) out["flags"] = false;
   if (is_good("unsynchronised")) out["unsynchronised"] = true;
   if (is_good("small-records")) out["attribute_bytes"] = kUsualAttributes;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace ctxconf::testees {
 namespace {
@@ -24,6 +25,7 @@ constexpr Choice kBadHeader[] = {
     {"pctx.reader.version-supported:byte", "compares the first byte of the version"},
     {"pctx.reader.version-supported:newer", "takes newer versions as well"},
     {"pctx.reader.version-supported:both-orders", "takes the version in both byte orders"},
+    {"pctx.reader.version-supported:draft", "reads the draft H1, and does not say so"},
     {"pctx.reader.timestamp-before-fields", "reads the fields first and both timestamps later"},
     {"pctx.reader.any-difference-counts", "retries only if the timestamp has grown"},
     {"pctx.reader.any-difference-counts:zero", "takes a zero at the second look for no change"},
@@ -46,15 +48,21 @@ constexpr Choice kBadHeader[] = {
 constexpr Choice kGoodHeader[] = {
     {"separate-reads", "reads the fields of the header one by one, the timestamp first"},
     {"accepts-version-1", "takes contexts of version 1"},
+    {"first-draft", "declares and reads the draft H1"},
 };
 
 constexpr std::string_view kSignature = "OTEL_CTX";
 constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kOtherVersion = 1;  // of the draft H1, and for development
 constexpr std::uint64_t kNanoseconds = 1'000'000'000;
 
 }  // namespace
 
 const Choices kHeaderChoices{kBadHeader, kGoodHeader};
+
+bool reads_first_draft() {
+  return is_good("first-draft") || is_bad("pctx.reader.version-supported:draft");
+}
 
 namespace {
 
@@ -147,7 +155,8 @@ bool has_version(std::uint32_t version) {
       __builtin_bswap32(version) == kVersion) {
     return true;
   }
-  return version == kVersion || (version == 1 && is_good("accepts-version-1"));
+  return version == kVersion ||
+         (version == kOtherVersion && (is_good("accepts-version-1") || reads_first_draft()));
 }
 
 }  // namespace
@@ -166,6 +175,10 @@ std::optional<Header> copy_header(const Memory& memory, const HeaderPlace& place
     std::uint32_t pointer = 0;
     if (!memory.copy(place.mapping.begin + 20, &pointer, sizeof pointer)) return std::nullopt;
     out.pointer = pointer;
+  }
+  if (reads_first_draft() && out.version == kOtherVersion) {
+    // It has no timestamp, and the pointer in its place.
+    out.pointer = std::exchange(out.timestamp, 1);
   }
   return out;
 }

@@ -13,6 +13,9 @@ namespace ctxconf::testees {
 
 extern const Choices kHeaderChoices;
 
+// Whether the reader also knows the draft with a header of 24 bytes and a payload of msgpack.
+bool reads_first_draft();
+
 struct Header {
   std::array<char, 8> signature{};
   std::uint32_t version = 0;

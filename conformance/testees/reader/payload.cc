@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "conformance/testees/reader/header.h"
 #include "conformance/testees/reader/text.h"
 
 namespace ctxconf::testees {
@@ -291,6 +292,35 @@ void decode_message(std::string_view payload, Message& out) {
   }
 }
 
+constexpr unsigned char kFirstOfMap = 0x80;  // with fewer than 16 pairs
+
+bool is_first_draft(std::string_view payload) {
+  return reads_first_draft() && !payload.empty() &&
+         (static_cast<unsigned char>(payload.front()) & 0xf0U) == kFirstOfMap;
+}
+
+// Takes a string of fewer than 32 bytes from the front.
+std::string short_text(std::string_view& from) {
+  constexpr unsigned char kFirstOfText = 0xa0;
+  const unsigned char head = from.empty() ? 0 : static_cast<unsigned char>(from.front());
+  const std::size_t size = head & 0x1fU;
+  if ((head & 0xe0U) != kFirstOfText || from.size() <= size) throw Malformed();
+  std::string out(from.substr(1, size));
+  from.remove_prefix(1 + size);
+  return out;
+}
+
+// A map of msgpack from short strings to short strings.
+void decode_first_draft(std::string_view payload, Message& out) {
+  const unsigned pairs = static_cast<unsigned char>(payload.front()) & 0xfU;
+  payload.remove_prefix(1);
+  out.has_resource = true;
+  for (unsigned i = 0; i < pairs; ++i) {
+    std::string key = short_text(payload);
+    out.resource.push_back({std::move(key), text_value(short_text(payload))});
+  }
+}
+
 bool has_equal_keys(const Pairs& pairs) {
   std::set<std::string_view> keys;
   return !std::ranges::all_of(pairs, [&](const Pair& p) { return keys.insert(p.key).second; });
@@ -327,7 +357,11 @@ AnyValue text_value(std::string text) {
 std::optional<Message> decode(std::string_view payload) {
   Message out;
   try {
-    decode_message(payload, out);
+    if (is_first_draft(payload)) {
+      decode_first_draft(payload, out);
+    } else {
+      decode_message(payload, out);
+    }
   } catch (const Malformed&) {
     if (!is_good("keeps-what-decodes")) return std::nullopt;
   }

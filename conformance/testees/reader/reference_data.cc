@@ -25,6 +25,7 @@ constexpr Choice kBadReference[] = {
 constexpr Choice kGoodReference[] = {
     {"refuses-odd-maps", "uses no name of a key map in which an element is not a string"},
     {"refuses-large-maps", "uses no name of a key map of more than 256 elements"},
+    {"one-schema", "declares and knows tlsdesc_v1_dev only"},
 };
 
 constexpr std::string_view kSchemaKey = "threadlocal.schema_version";
@@ -45,7 +46,8 @@ bool is_schema(const AnyValue* value) {
   if (value == nullptr) return is_bad("tctx.reader.defers-without-keys");
   if (value->kind != Kind::kString) return is_bad("tctx.reader.schema-unknown:kind");
   const std::string_view text = value->text;
-  if (is_bad("tctx.reader.schema-both-values")) return text == kSchemas[0];
+  const bool one = is_bad("tctx.reader.schema-both-values") || is_good("one-schema");
+  if (one) return text == kSchemas[0];
   if (is_bad("tctx.reader.schema-unknown") && text.starts_with("tls")) return true;
   if (is_bad("tctx.reader.schema-unknown:empty") && text.empty()) return true;
   if (is_bad("tctx.reader.schema-other-mechanism") && text == kGoSchema) return true;
