@@ -29,6 +29,9 @@ ctxconf_test(target_harm_test SRCS conformance/reader/target_harm_test.cc DEPS c
   LABELS ptrace)
 ctxconf_test(scenes_test SRCS conformance/reader/scenes_test.cc DEPS ctxconf_judge ctxconf_scenes
   LABELS ptrace)
+ctxconf_test(play_scene_test SRCS conformance/reader/play_scene_test.cc DEPS ctxconf_scenes
+  LABELS ptrace)
 if(TARGET ctxconf-puppet)
   add_dependencies(scenes_test ${puppet_programs} ctxconf-trampoline elf_testees)
+  add_dependencies(play_scene_test ${puppet_programs} bad_reader ctxconf-trampoline reader_ref)
 endif()
