@@ -414,8 +414,9 @@ class ByHand(unittest.TestCase):
 
     def ctxconf(self, command, kind, given="", options=()):
         self.mark = f"CTXCONF_BAD_ADAPTER={uuid.uuid4()}"
+        words = kind if isinstance(kind, tuple) else (ADAPTER, kind) if kind in [*KINDS, *OTHER] else (kind,)
         ran = subprocess.run(
-            [CTXCONF, command, *options, "--", *([ADAPTER, kind] if kind in [*KINDS, *OTHER] else [kind])],
+            [CTXCONF, command, *options, "--", *words],
             input=given.encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             timeout=DEADLINE_S, check=False,
             env={**os.environ, **dict([self.mark.split("=", 1)])})
@@ -499,7 +500,9 @@ class ByHand(unittest.TestCase):
 
     def test_lint_is_silent_about_right_adapters(self):
         for adapter in ("none", "junk-between", os.path.join(BIN, "adapter_cpp"),
-                        os.path.join(BIN, "reader.py"), os.path.join(BIN, "reader_stub.py")):
+                        os.path.join(BIN, "reader.py"), os.path.join(BIN, "reader_stub.py"),
+                        os.path.join(BIN, "bad_reader"), (os.path.join(BIN, "bad_reader"), "--watch"),
+                        (os.path.join(BIN, "reader_ref"), "serve")):
             with self.subTest(adapter):
                 code, text = self.ctxconf("adapter-lint", adapter)
                 self.assertEqual(code, 0, text)
