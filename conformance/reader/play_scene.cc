@@ -508,6 +508,10 @@ Lack lacking(const Scene& scene, const StageOptions& stage) {
       return {.what = "it needs another user, and ctxconf does not run as root",
               .remedy = "run ctxconf as root"};
     }
+    if (fact == kThirtyTwoBitProgram && access((stage.programs + "/" + fact).c_str(), X_OK) != 0) {
+      return {.what = "ctxconf was built without a 32-bit program",
+              .remedy = "build ctxconf where g++-multilib is installed"};
+    }
     if (fact.ends_with(".so") && access((stage.programs + "/" + fact).c_str(), R_OK) != 0) {
       return {.what = "ctxconf was built without the library " + fact,
               .remedy = "build ctxconf where lld is installed"};

@@ -255,8 +255,13 @@ TEST(LackingTest, SaysWhichFactTheHostLacks) {
   }
   EXPECT_EQ(lack_of("root", stage),
             geteuid() == 0 ? "" : "it needs another user, and ctxconf does not run as root");
+  const bool has_program = access(CTXCONF_BIN_DIR "/process_writer_32", X_OK) == 0;
+  EXPECT_EQ(lack_of(kThirtyTwoBitProgram, stage),
+            has_program ? "" : "ctxconf was built without a 32-bit program");
   EXPECT_EQ(lack_of("no_such.so", stage), "ctxconf was built without the library no_such.so");
   EXPECT_EQ(lacking(Scene(), stage).what, "");
+  stage.programs = "/nonexistent";
+  EXPECT_EQ(lack_of(kThirtyTwoBitProgram, stage), "ctxconf was built without a 32-bit program");
 }
 
 }  // namespace

@@ -21,6 +21,9 @@ namespace ctxconf::conformance::reader {
 // Of the records in scenes: threadlocal.schema_version.
 inline constexpr std::string_view kUsualSchema = "tlsdesc_v1_dev";
 
+// Where the build could make one: publishes a context and stays.
+inline constexpr const char* kThirtyTwoBitProgram = "process_writer_32";
+
 // A part of the target's memory, whose address is known when the scene is played.
 struct Part {
   puppet::Value at;
@@ -120,7 +123,7 @@ struct Scene {
   std::vector<std::string> requirements;  // that a crash or a hang decides
   std::vector<std::string> also;          // that it shows as well
   // What the host must have: "names" (of anonymous memory), "shmem-names", "root"; or a library of
-  // ctxconf: "slot_symbolic.so".
+  // ctxconf: "slot_symbolic.so"; or kThirtyTwoBitProgram.
   std::vector<std::string> host;
   std::vector<Premise> rests_on = {Premise::kInline, Premise::kElsewhere};  // in this order
 };

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "conformance/puppet/record_script.h"
 #include "conformance/reader/publish.h"
 #include "conformance/reader/scenes.h"
 
@@ -134,6 +135,29 @@ Scene replaced_by_exec() {
                  claim("pctx.reader.exec-drops-context", or_refused(no_context()),
                        "attributes of the program before the exec are still used"),
                  "ctxconf-before-exec");
+  return std::move(s).scene();
+}
+
+// The context is of another program, which knows nothing of scripts.
+Scene of_32_bits() {
+  SceneBuilder s("32-bit-process", "a program of 32 bits publishes a context");
+  s.needs_host(kThirtyTwoBitProgram);
+  const auto programs = puppet::find_puppets();
+  s.script().exec(programs.value_or("") + "/" + kThirtyTwoBitProgram,
+                  {"--quiet", "--good", "default", "--hold", "600000"});
+  Message message;
+  message.resource = {{"service.name", "ctxconf-testee"}};
+  message.attributes = {{"ctxconf.example", "field two"}};
+  const AllowedAnswer right = accept(message.content(/*exactly=*/false));
+  auto any = or_refused(not_used());
+  any.push_back(right);
+  Question q;
+  q.state = 'S';  // it sleeps once it has published
+  q.claims = {claim("pctx.reader.thirty-two-bit-target", {right},
+                    "the context of a 32-bit process is not reported"),
+              claim("pctx.reader.decodes-process-context", std::move(any),
+                    "what is reported of a 32-bit process is not what it publishes")};
+  s.ask(std::move(q));
   return std::move(s).scene();
 }
 
@@ -289,6 +313,7 @@ SceneGroup lifetime_scenes() {
   out.scenes.push_back(new_buffer());
   out.scenes.push_back(same_buffer());
   out.scenes.push_back(replaced_by_exec());
+  out.scenes.push_back(of_32_bits());
   out.scenes.push_back(other_data_there());
   out.scenes.push_back(parent_and_child());
   out.scenes.push_back(reused_pid());

@@ -61,8 +61,11 @@ class FreeHost : public puppet::PlayerHost {
     return static_cast<std::uint32_t>(std::hash<std::string>()(fields[kStack] + facts->executable));
   }
   sys::Result<bool> step(Clock::time_point until) override {
+    // A process that ends closes its channel, but may share that with a child; one that becomes
+    // another program keeps it.
+    constexpr milliseconds kMost{50};
     if (!held_ && options_.meanwhile) {
-      interrupted_ = !options_.meanwhile(until);
+      interrupted_ = !options_.meanwhile(std::min(until, Clock::now() + kMost));
       return true;
     }
     std::vector<pollfd> polled;
@@ -70,8 +73,6 @@ class FreeHost : public puppet::PlayerHost {
     for (const auto& [fd, events] : woken_for_) {
       polled.push_back({.fd = fd, .events = events, .revents = 0});
     }
-    // A process that ends closes its channel, but may share that with a child.
-    constexpr milliseconds kMost{50};
     const auto left = std::chrono::ceil<milliseconds>(until - Clock::now());
     const auto wait = std::clamp(left, milliseconds(0), kMost);
     (void)poll(polled.data(), polled.size(), static_cast<int>(wait.count()));
