@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <charconv>
@@ -49,6 +50,7 @@ enum ExitCode {
 };
 
 constexpr milliseconds kShortestInterval{10};
+constexpr milliseconds kLongestPoll{600'000};  // poll_ms in the schema of the testee protocol
 // How long a read that is in progress may go on when a signal comes, or when the time of --for is
 // over.
 constexpr milliseconds kGrace{500};
@@ -514,6 +516,11 @@ std::optional<std::string> settle(Command& command, bool watching) {
 
 int serve_requests(Command& command) {
   if (const auto wrong = settle_times(command)) return complain(kExitUsage, *wrong);
+  if (std::max(command.interval, command.relist) > kLongestPoll) {
+    return complain(
+        kExitUsage,
+        "--interval and --relist of serve may be 10m at most, as in the testee protocol");
+  }
   ServeOptions options;
   options.watch = {command.interval, command.relist};
   if (serve(std::cin, std::cout, options)) return kExitFound;

@@ -149,6 +149,7 @@ class CommandLine(Case):
                      ["dump", pid, "--interval", "1s"], ["watch"], ["watch", "--all"],
                      ["watch", pid, "--interval", "1ms"], ["watch", pid, "--for", "soon"],
                      ["watch", pid, "--interval", "nan"], ["dump", pid, "--timeout", "0s"],
+                     ["serve", "--relist", "601s"], ["serve", "--interval", "11m"],
                      ["nothing"], ["dump", pid, "--nothing"]):
             with self.subTest(args=args):
                 done = run(*args)
