@@ -133,6 +133,22 @@ class ReaderTest(unittest.TestCase):
         self.assertIn("SIGABRT", done.stdout)
         self.assertEqual(self.outcomes(), {"pctx.reader.duplicate-keys": "crash"})
 
+    def test_what_a_reader_does_not_know_is_not_applicable(self):
+        done = self.ctxconf(CLEAN, "reader", "--only", "tctx.reader.schema-both-values", "--only",
+                            "tctx.reader.schema-unknown", "--out", self.out, "--", BAD_READER, "--good", "one-schema")
+        self.assertEqual(self.outcomes(),
+                         {"tctx.reader.schema-both-values": "na", "tctx.reader.schema-unknown": "pass"})
+        with open(os.path.join(self.out, "result.json"), encoding="utf-8") as file:
+            self.assertIn("the adapter does not declare reader.formats:tls_v1", file.read(), done.stdout)
+
+    def test_the_header_of_a_draft_is_not_shown_to_a_reader_of_it(self):
+        only = ("--only", "pctx.reader.version-supported", "--out", self.out, "--", BAD_READER)
+        self.ctxconf(CLEAN, "reader", *only, "--good", "first-draft")
+        with open(os.path.join(self.out, "timeline.json"), encoding="utf-8") as file:
+            self.assertIn("not reader.formats:H1", file.read())
+        done = self.ctxconf(FAILED, "reader", *only, "--bad", "pctx.reader.version-supported:draft")
+        self.assertIn("contexts/vector-draft-h1-p1", done.stdout)
+
     def test_memory_beyond_the_limit(self):
         done = self.ctxconf(FAILED, "reader", "--only", "pctx.reader.no-context", "--out", self.out, "--",
                             BAD_READER, "--bad", "pctx.reader.no-context:memory")

@@ -169,7 +169,9 @@ TEST(ScenesTest, AReaderIsAskedOnlyAboutSchemaVersionsThatItKnows) {
   // The other one comes first, as what the scene rests on.
   EXPECT_THAT(formats_of(scene_of("schema-tls-v1")), UnorderedElementsAre(kUsual, kOther));
   EXPECT_THAT(formats_of(scene_of("schema-tlsdesc-v1-dev")), UnorderedElementsAre(kUsual, kOther));
-  EXPECT_THAT(formats_of(scene_of("thread-schema-tls-v1")), UnorderedElementsAre(kOther));
+  for (const char* name : {"thread-schema-tls-v1", "record-schema-tls-v1"}) {
+    EXPECT_THAT(formats_of(scene_of(name)), UnorderedElementsAre(kOther)) << name;
+  }
 }
 
 TEST(ScenesTest, AReaderOfADraftIsNotShownItsHeader) {

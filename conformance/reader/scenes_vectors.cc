@@ -333,6 +333,9 @@ Scene record_scene(const Vector& v) {
   constexpr std::size_t kPadded = 1024;
   SceneBuilder s("record-" + std::string(v.name()), v.comment);
   if (claims_of(v).size() > 1) show_also(s);
+  // Without a process nothing says the schema version, but what the vector shows is about it.
+  const std::string& schema = v.thread_record.schema;
+  if (schema != kUsualSchema) s.needs("reader.formats:" + schema);
   Question q;
   q.about = Question::About::kRecord;
   q.key_map = v.thread_record.key_map;
