@@ -183,7 +183,8 @@ FaultsEnding Cells::run(std::vector<CellPlan> plans, bool shows_progress) {
     std::erase_if(rest, [&](std::size_t i) {
       if (is_reached(plans_[i], shown)) return false;
       FaultCell& cell = timeline_.cells.emplace_back(cell_of(i));
-      cell.left_out = kNoSuchCall;
+      cell.left_out = "no such call was seen";
+      cell.no_such_call = true;
       return true;
     });
   }

@@ -25,7 +25,7 @@ Timeline unit(std::uint32_t repeat) {
   s.hello = R"({"id":1,"ok":true,"caps":{}})";
   s.checks.emplace_back().name = "hello";
   s.checks.emplace_back().name = "bye";
-  s.ending = "exited 0";
+  s.ending = {AdapterEnding::How::kExitedZero, "exited 0"};
   return t;
 }
 
@@ -59,8 +59,8 @@ TEST_F(RepeatsTest, WhatIsOddAboutTheAdapterMakesARepeatDiffer) {
     if (repeat == 2 || repeat == 3) s.noise_lines = repeat;
     if (repeat == 2 || repeat == 3) s.noise = "noise " + std::to_string(repeat);
     if (repeat == 4) s.left_behind = {"77 sleep"};
-    if (repeat == 5) s.ending = "killed by SIGKILL (by ctxconf)";
-    if (repeat == 6) s.ending = "exited 5";
+    if (repeat == 5) s.ending = {AdapterEnding::How::kKilledByUs, "killed by SIGKILL (by ctxconf)"};
+    if (repeat == 6) s.ending = {AdapterEnding::How::kExited, "exited 5"};
     add(repeats, std::move(part));
   }
   EXPECT_THAT(

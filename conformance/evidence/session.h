@@ -77,6 +77,23 @@ struct CheckRun {
   friend bool operator==(const CheckRun&, const CheckRun&) = default;
 };
 
+// How an adapter process ended. The words of recordings are in session_json.cc.
+struct AdapterEnding {
+  enum class How : std::uint8_t {
+    kUnknown,
+    kExitedZero,
+    kExited,      // with another exit code
+    kKilled,      // by a signal that was not ours
+    kKilledByUs,  // by a signal of ctxconf
+    kRunaway,     // ended by ctxconf: it made too many processes
+  };
+  How how = How::kUnknown;
+  std::string text;  // "exited 0", "killed by SIGSEGV"; empty: unknown
+
+  bool was_killed() const { return how == How::kKilled || how == How::kKilledByUs; }
+  friend bool operator==(const AdapterEnding&, const AdapterEnding&) = default;
+};
+
 // The life of one adapter process.
 struct Session {
   std::string group;
@@ -89,8 +106,8 @@ struct Session {
   // kFileSizeLimit.
   std::vector<std::string> faults;
   std::vector<CheckRun> checks;
-  std::vector<Operation> operations;     // hello is the first
-  std::string ending;                    // "exited 0", "killed by SIGSEGV"; empty: unknown
+  std::vector<Operation> operations;  // hello is the first
+  AdapterEnding ending;
   std::uint64_t noise_lines = 0;         // on its channel that are not protocol messages
   std::string noise;                     // the first of them, cut; hostile
   std::vector<std::string> left_behind;  // processes that outlived it and were killed; hostile

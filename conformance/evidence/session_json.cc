@@ -1,8 +1,10 @@
 #include "conformance/evidence/session_json.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "conformance/text/json_limits.h"
@@ -29,6 +31,42 @@ void read_ending(const JsonReader& in, const char* name, CheckEnding& ending) {
     return;
   }
   in.complain(name, "is not a known ending of a check");
+}
+
+using How = AdapterEnding::How;
+
+constexpr std::array<std::pair<How, std::string_view>, 6> kAdapterEndings = {{
+    {How::kUnknown, "unknown"},
+    {How::kExitedZero, "exited-zero"},
+    {How::kExited, "exited"},
+    {How::kKilled, "killed"},
+    {How::kKilledByUs, "killed-by-us"},
+    {How::kRunaway, "runaway"},
+}};
+
+std::string_view how_word(How how) {
+  return std::ranges::find(kAdapterEndings, how, &std::pair<How, std::string_view>::first)->second;
+}
+
+void read_how(const JsonReader& in, const char* name, How& how) {
+  const std::string word = in.string(name);
+  const auto known =
+      std::ranges::find(kAdapterEndings, word, &std::pair<How, std::string_view>::second);
+  if (known == kAdapterEndings.end()) return in.complain(name, "is not a known ending");
+  how = known->first;
+}
+
+// Recordings of earlier versions have only the text.
+How how_by_text(std::string_view text) {
+  if (text == "exited 0") return How::kExitedZero;
+  if (text.starts_with("exited ")) return How::kExited;
+  if (text.starts_with("ended as a runaway")) return How::kRunaway;
+  if (!text.starts_with("killed by")) return How::kUnknown;
+  return text.ends_with(')') ? How::kKilledByUs : How::kKilled;
+}
+
+void read_missing_how(const JsonReader& in, AdapterEnding& ending) {
+  if (in.absent_or_null("ended")) ending.how = how_by_text(ending.text);
 }
 
 // Text that is parsed once more when it is judged.
@@ -157,7 +195,9 @@ void members(auto& m, Is<Session> auto& s) {
   json_text(m, "hello", s.hello);
   m.list("checks", s.checks);
   m.list("operations", s.operations);
-  m.text("ending", s.ending);
+  m.text("ending", s.ending.text);
+  if (m.has("ended", true)) m.as("ended", s.ending.how, how_word, read_how);
+  if constexpr (std::remove_cvref_t<decltype(m)>::kReads) read_missing_how(m.in(), s.ending);
   m.number("noise_lines", s.noise_lines);
   m.text("noise", s.noise);
   m.texts("left_behind", s.left_behind);

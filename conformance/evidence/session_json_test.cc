@@ -3,12 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "conformance/evidence/timeline.h"
 #include "conformance/text/json_limits.h"
 
 namespace ctxconf::conformance {
 namespace {
+
+using How = AdapterEnding::How;
+using OrderedJson = JsonReader::Json;
 
 Session one_operation() {
   Session s;
@@ -60,6 +64,48 @@ TEST(SessionJson, RefusesMoreValuesInAllLinesThanInAFile) {
   EXPECT_EQ(problem_with(t), "");
   t.sessions.front().operations.resize(kMostJsonValues / kInALine, s.operations.front());
   EXPECT_EQ(problem_with(t), "/sessions have too many values in their lines");
+}
+
+Session read_back(OrderedJson json) {
+  std::string problem;
+  Session out = session_from(JsonReader(json, "", &problem));
+  EXPECT_EQ(problem, "");
+  return out;
+}
+
+TEST(SessionJson, HowTheAdapterEndedDoesNotRestOnTheText) {
+  Session s = one_operation();
+  for (const auto how : {How::kUnknown, How::kExitedZero, How::kExited, How::kKilled,
+                         How::kKilledByUs, How::kRunaway}) {
+    s.ending = {how, "in other words"};
+    EXPECT_EQ(read_back(json_of(s)).ending, s.ending);
+  }
+}
+
+TEST(SessionJson, InAnEarlierRecordingTheTextSaysHowTheAdapterEnded) {
+  struct Case {
+    const char* text;
+    How how;
+  };
+  for (const Case& c :
+       {Case{"", How::kUnknown}, Case{"exited 0", How::kExitedZero}, Case{"exited 5", How::kExited},
+        Case{"killed by SIGSEGV", How::kKilled}, Case{"killed by signal 40", How::kKilled},
+        Case{"killed by SIGKILL (by ctxconf)", How::kKilledByUs},
+        Case{"ended as a runaway: more than 4096 processes", How::kRunaway}}) {
+    Session s = one_operation();
+    s.ending.text = c.text;
+    OrderedJson json = json_of(s);
+    ASSERT_EQ(json.erase("ended"), 1U);
+    EXPECT_EQ(read_back(std::move(json)).ending, (AdapterEnding{c.how, c.text})) << c.text;
+  }
+}
+
+TEST(SessionJson, RefusesAnUnknownEnding) {
+  std::string problem;
+  OrderedJson json = json_of(one_operation());
+  json["ended"] = "somehow";
+  (void)session_from(JsonReader(json, "", &problem));
+  EXPECT_EQ(problem, "/ended is not a known ending");
 }
 
 TEST(KeptLine, HasNoValueBeyondItsLimits) {

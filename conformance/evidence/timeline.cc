@@ -63,11 +63,25 @@ std::span<const std::byte> kept_bytes(const Image& image, const MemoryBlock& blo
   return kept == image.payloads.end() ? std::span(block.bytes) : std::span(*kept->bytes);
 }
 
+std::string exit_text(int code) { return "exited " + std::to_string(code); }
+
 std::string ending_of(const Process& p) {
   if (p.killed_by) {
     return "killed by " + signal_name(*p.killed_by) + (p.ended_by_us ? " (by ctxconf)" : "");
   }
-  return p.exit_code ? "exited " + std::to_string(*p.exit_code) : "";
+  return p.exit_code ? exit_text(*p.exit_code) : "";
+}
+
+AdapterEnding adapter_ending_of(const Process& p) {
+  using enum AdapterEnding::How;
+  AdapterEnding out;
+  out.text = ending_of(p);
+  if (p.killed_by) {
+    out.how = p.ended_by_us ? kKilledByUs : kKilled;
+  } else if (p.exit_code) {
+    out.how = *p.exit_code == 0 ? kExitedZero : kExited;
+  }
+  return out;
 }
 
 }  // namespace ctxconf::conformance

@@ -168,6 +168,18 @@ struct Store {
   bool rested = false;
 };
 
+// Why a watch ended. The words of recordings are in timeline_json.cc.
+enum class WatchEnd : std::uint8_t {
+  kWithImage,  // the image ended under it
+  kUnmapped,
+  kMoved,
+  kPublished,  // the publication was complete, and no more was to be watched
+  kPublishedElsewhere,
+  kTooManyStores,
+  kGivenUp,
+  kOther,  // a reason that this version does not know
+};
+
 // While it lasts, every store to the 32 bytes at `header` by a thread of the process is in
 // Image::stores.
 struct Watch {
@@ -177,8 +189,8 @@ struct Watch {
   std::string because;                       // the call that showed the mapping: "mmap"
   std::vector<std::byte> found;              // the 32 bytes when it began
   std::optional<std::uint64_t> ended_order;  // nothing: the image ended under it
-  std::string ended_because;                 // "unmapped", "published", ...; empty: the same
-  std::vector<std::int32_t> unwatched;       // threads that ran without it for a while
+  WatchEnd end = WatchEnd::kWithImage;
+  std::vector<std::int32_t> unwatched;  // threads that ran without it for a while
   friend bool operator==(const Watch&, const Watch&) = default;
 };
 
@@ -211,10 +223,11 @@ struct StepTrace {
   std::uint64_t header = 0;
   std::uint64_t began_order = 0;  // of the view after that store, or at the gate
   std::uint64_t steps = 0;        // instructions
+  bool over = false;              // until the change was over
   std::string ended_because;      // "over", or what was in the way: "too many instructions"
   std::vector<ReaderView> views;  // the first is from before that store, or at the gate
   std::vector<Barrier> barriers;  // at most kMaxBarriers
-  bool whole() const { return ended_because == "over"; }
+  bool whole() const { return over; }
 };
 
 // A copy that a reader would have taken for one content: the timestamp was the same before and
@@ -354,9 +367,10 @@ struct SlotStepTrace {
   std::int32_t tid = 0;
   std::uint64_t slot = 0;       // the variable's address
   std::uint64_t steps = 0;      // instructions
+  bool over = false;            // until the change was over
   std::string ended_because;    // "over", or what was in the way: "too many instructions"
   std::vector<SlotView> views;  // the first is from before that store
-  bool whole() const { return ended_because == "over"; }
+  bool whole() const { return over; }
 };
 
 inline constexpr std::size_t kMaxCalls = 4096;  // of one image
@@ -479,8 +493,6 @@ struct Injection {
   friend bool operator==(const Injection&, const Injection&) = default;
 };
 
-inline constexpr const char* kNoSuchCall = "no such call was seen";
-
 // wrap --faults: one more run of the program, in which something is otherwise.
 struct FaultCell {
   std::uint32_t session = 0;  // of its processes, from 1; no other cell has it
@@ -488,7 +500,8 @@ struct FaultCell {
   std::string fault;          // how, its column: "EPERM", "frozen"; empty: `step` says it
   std::vector<Injection> injections;  // into this run alone
   bool clock_calls = false;           // as Timeline::clock_calls
-  std::string left_out;               // not empty: why it was not run, like kNoSuchCall
+  std::string left_out;               // not empty: why it was not run
+  bool no_such_call = false;          // ... because the program makes no call that could fail so
   // Not empty: ctxconf ended the cell, although a run without a fault ends by itself. Says how long
   // each took.
   std::string hang;
@@ -560,8 +573,12 @@ std::string signal_name(int signo);
 bool is_root(const Timeline& timeline, const Process& process);
 // wrap --faults: the run in which the processes of this session were; null: the first one.
 const FaultCell* cell_of(const Timeline& timeline, std::uint32_t session);
+// "exited 0".
+std::string exit_text(int code);
 // "exited 0", "killed by SIGKILL (by ctxconf)"; empty: it is not known to have ended.
 std::string ending_of(const Process& process);
+// The same of an adapter.
+AdapterEnding adapter_ending_of(const Process& process);
 
 inline constexpr std::size_t kLongestTimeline = std::size_t{256} << 20U;  // bytes of JSON
 

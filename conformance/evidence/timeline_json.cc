@@ -127,6 +127,39 @@ void read_arguments(const JsonReader& in, const char* name, Arguments& args) {
   for (std::size_t i = 0; i < args.size(); ++i) args[i] = in.address_of(texts[i], name);
 }
 
+constexpr std::array<std::pair<WatchEnd, std::string_view>, 8> kWatchEnds = {{
+    {WatchEnd::kWithImage, ""},
+    {WatchEnd::kUnmapped, "unmapped"},
+    {WatchEnd::kMoved, "moved"},
+    {WatchEnd::kPublished, "published"},
+    {WatchEnd::kPublishedElsewhere, "published elsewhere"},
+    {WatchEnd::kTooManyStores, "too many stores"},
+    {WatchEnd::kGivenUp, "given up"},
+    {WatchEnd::kOther, "other"},
+}};
+
+std::string_view watch_end_word(WatchEnd end) {
+  return std::ranges::find(kWatchEnds, end, &std::pair<WatchEnd, std::string_view>::first)->second;
+}
+
+void read_watch_end(const JsonReader& in, const char* name, WatchEnd& end) {
+  const std::string word = in.string(name);
+  const auto known =
+      std::ranges::find(kWatchEnds, word, &std::pair<WatchEnd, std::string_view>::second);
+  end = known == kWatchEnds.end() ? WatchEnd::kOther : known->first;
+}
+
+// Recordings of earlier versions have only the text.
+void read_missing_over(const JsonReader& in, auto& trace) {
+  if (in.absent_or_null("over")) trace.over = trace.ended_because == "over";
+}
+
+void read_missing_no_such_call(const JsonReader& in, FaultCell& cell) {
+  if (in.absent_or_null("no_such_call")) {
+    cell.no_such_call = cell.left_out == "no such call was seen";
+  }
+}
+
 std::string_view trace_began(bool from_gate) { return from_gate ? "gate" : "store"; }
 
 void read_trace_began(const JsonReader& in, const char* name, bool& from_gate) {
@@ -327,7 +360,7 @@ void members(auto& m, Is<Watch> auto& w) {
   m.number_or_null("ended_order", w.ended_order);
   m.check("ended_order", "lies before armed_order",
           [&] { return !w.ended_order || *w.ended_order >= w.armed_order; });
-  m.text("ended_because", w.ended_because);
+  m.as("ended_because", w.end, watch_end_word, read_watch_end);
   m.numbers("unwatched", w.unwatched);
 }
 
@@ -345,6 +378,12 @@ void members(auto& m, Is<Barrier> auto& b) {
   m.number_or_null("location", b.location);
 }
 
+void trace_end(auto& m, auto& w) {
+  m.text("ended_because", w.ended_because);
+  if (m.has("over", true)) m.flag("over", w.over);
+  if constexpr (std::remove_cvref_t<decltype(m)>::kReads) read_missing_over(m.in(), w);
+}
+
 void trace_views(auto& m, auto& w) {
   m.list("views", w.views);
   m.check("views", "are more than a step trace can have",
@@ -359,7 +398,7 @@ void members(auto& m, Is<StepTrace> auto& w) {
   m.as("from", w.from_gate, trace_began, read_trace_began);
   m.number("began_order", w.began_order);
   m.number("steps", w.steps);
-  m.text("ended_because", w.ended_because);
+  trace_end(m, w);
   trace_views(m, w);
   m.list("barriers", w.barriers);
   m.check("barriers", "are more than a step trace can have",
@@ -380,7 +419,7 @@ void members(auto& m, Is<SlotStepTrace> auto& w) {
   m.number("tid", w.tid, 1);
   m.address("slot", w.slot);
   m.number("steps", w.steps);
-  m.text("ended_because", w.ended_because);
+  trace_end(m, w);
   trace_views(m, w);
 }
 
@@ -661,6 +700,8 @@ void members(auto& m, Is<FaultCell> auto& c) {
   m.list("injections", c.injections);
   m.flag("clock_calls", c.clock_calls);
   m.text("left_out", c.left_out);
+  if (m.has("no_such_call", !c.left_out.empty())) m.flag("no_such_call", c.no_such_call);
+  if constexpr (std::remove_cvref_t<decltype(m)>::kReads) read_missing_no_such_call(m.in(), c);
   m.text("hang", c.hang);
   m.text("output", c.output);
 }

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace ctxconf::conformance {
 namespace {
@@ -71,7 +73,7 @@ Timeline example() {
   attached.published = 12345678901234567890U;
   attached.location = 0;
   attached.by_another = true;
-  i.slot_step_traces = {{14, 0x7f0000002000, 18, "over", {at_gate, attached}}};
+  i.slot_step_traces = {{14, 0x7f0000002000, 18, true, "over", {at_gate, attached}}};
   i.slot_steps_unseen = "too many";
   Candidate c;
   sys::MapEntry e;
@@ -128,7 +130,7 @@ Timeline example() {
   w.because = "mmap";
   w.found = {std::byte{0}, std::byte{1}};
   w.ended_order = 9;
-  w.ended_because = "unmapped";
+  w.end = WatchEnd::kUnmapped;
   w.unwatched = {14, 15};
   Watch to_the_end;
   to_the_end.header = 0x7f0000002000;
@@ -261,6 +263,91 @@ TEST(TimelineJson, ComesBackTheSame) {
   EXPECT_EQ(image.threads[0].mapping->name, "/memfd:OTEL_CTX (deleted)");
   EXPECT_EQ(back->processes[0].killed_by, 11);
   EXPECT_FALSE(back->processes[0].exit_code);
+}
+
+// The text of a member of a recording that this version wrote, without `member`.
+std::string without_member(std::string text, const std::string& member) {
+  const auto name = text.find("\"" + member + "\":");
+  EXPECT_NE(name, std::string::npos) << member;
+  if (name == std::string::npos) return text;
+  const auto comma = text.rfind(',', name);
+  return text.erase(comma, text.find_first_of(",\n", name) - comma);
+}
+
+TEST(TimelineJson, WhereATraceEndedComesBackAsAFlagNotAsAText) {
+  Timeline t = example();
+  Image& image = t.processes[0].images[0];
+  StepTrace trace;
+  trace.tid = 14;
+  trace.over = true;
+  trace.ended_because = "in other words";
+  SlotStepTrace early;
+  early.tid = 14;
+  early.ended_because = "over";
+  image.step_traces = {trace};
+  image.slot_step_traces = {early};
+  const auto back = timeline_from_json(to_json(t));
+  ASSERT_TRUE(back) << sys::to_string(back.error());
+  EXPECT_TRUE(back->processes[0].images[0].step_traces.at(0).whole());
+  EXPECT_EQ(back->processes[0].images[0].step_traces.at(0).ended_because, "in other words");
+  EXPECT_FALSE(back->processes[0].images[0].slot_step_traces.at(0).whole());
+}
+
+TEST(TimelineJson, InAnEarlierRecordingTheTextSaysWhetherATraceIsWhole) {
+  for (const auto& [text, whole] :
+       {std::pair("over", true), std::pair("too many instructions", false)}) {
+    Timeline t = example();
+    t.processes[0].images[0].slot_step_traces.clear();
+    t.processes[0].images[0].step_traces.resize(1);
+    StepTrace& trace = t.processes[0].images[0].step_traces[0];
+    trace.tid = 14;
+    trace.ended_because = text;
+    trace.over = !whole;  // is left out
+    const auto back = timeline_from_json(without_member(to_json(t), "over"));
+    ASSERT_TRUE(back) << sys::to_string(back.error());
+    const StepTrace& read = back->processes[0].images[0].step_traces.at(0);
+    EXPECT_EQ(read.whole(), whole) << text;
+    EXPECT_EQ(read.ended_because, text);
+  }
+}
+
+TEST(TimelineJson, InAnEarlierRecordingTheTextSaysWhetherACallIsMissing) {
+  for (const auto& [text, missing] :
+       {std::pair("no such call was seen", true), std::pair("setrlimit: refused", false)}) {
+    Timeline t = example();
+    t.cells.resize(1);
+    t.cells[0].left_out = text;
+    t.cells[0].no_such_call = !missing;  // is left out
+    const auto back = timeline_from_json(without_member(to_json(t), "no_such_call"));
+    ASSERT_TRUE(back) << sys::to_string(back.error());
+    EXPECT_EQ(back->cells.at(0).no_such_call, missing) << text;
+    EXPECT_EQ(back->cells.at(0).left_out, text);
+  }
+}
+
+TEST(TimelineJson, EveryEndOfAWatchHasTheWordThatRecordingsHaveForIt) {
+  const std::vector<std::pair<WatchEnd, std::string>> words = {
+      {WatchEnd::kWithImage, ""},
+      {WatchEnd::kUnmapped, "unmapped"},
+      {WatchEnd::kMoved, "moved"},
+      {WatchEnd::kPublished, "published"},
+      {WatchEnd::kPublishedElsewhere, "published elsewhere"},
+      {WatchEnd::kTooManyStores, "too many stores"},
+      {WatchEnd::kGivenUp, "given up"}};
+  for (const auto& [end, word] : words) {
+    Timeline t = example();
+    t.processes[0].images[0].watches.resize(1);
+    t.processes[0].images[0].watches[0].end = end;
+    const std::string json = to_json(t);
+    EXPECT_TRUE(json.contains("\"ended_because\": \"" + word + "\"")) << word;
+    const auto back = timeline_from_json(json);
+    ASSERT_TRUE(back) << sys::to_string(back.error());
+    EXPECT_EQ(back->processes[0].images[0].watches.at(0).end, end) << word;
+  }
+  const auto unknown = timeline_from_json(
+      replaced(to_json(example()), R"("ended_because": "unmapped")", R"("ended_because": "x")"));
+  ASSERT_TRUE(unknown) << sys::to_string(unknown.error());
+  EXPECT_EQ(unknown->processes[0].images[0].watches.at(0).end, WatchEnd::kOther);
 }
 
 TEST(TimelineJson, TheQuestionForAReaderComesBackTheSame) {

@@ -106,7 +106,7 @@ FaultOutcome outcome_of(const Timeline& t, const FaultCell& cell,
   out.fault = cell.fault;
   out.options = options_of(cell);
   if (!cell.left_out.empty()) {
-    out.outcome = cell.left_out == kNoSuchCall ? Outcome::kNa : Outcome::kUnobservable;
+    out.outcome = cell.no_such_call ? Outcome::kNa : Outcome::kUnobservable;
     out.text = cell.left_out;
     return out;
   }

@@ -69,11 +69,12 @@ struct Matrix : LiteralRecording {
     t.processes.push_back(std::move(p));
     return t.processes.back();
   }
-  void left_out(const std::string& step, const std::string& why) {
+  FaultCell& left_out(const std::string& step, const std::string& why) {
     FaultCell& c = t.cells.emplace_back();
     c.session = static_cast<std::uint32_t>(t.cells.size());
     c.step = step;
     c.left_out = why;
+    return c;
   }
   RunResult judged(const std::string& id) const {
     const Requirement* requirement = Catalogue::builtin().find(id);
@@ -119,7 +120,7 @@ TEST(FaultMatrix, WithoutItsFaultACellSaysNothing) {
   Matrix m;
   m.cell("madvise", "EINVAL", {"madvise:error=EINVAL", "madvise", -EINVAL, 0}).images[0].snapshots =
       {snapshot_of_context()};
-  m.left_out("mremap", kNoSuchCall);
+  m.left_out("mremap", "the program never asks for it").no_such_call = true;
   m.left_out("time-namespace", "refused");
   const RunResult run = m.judged(kMark);
   EXPECT_EQ(run.results[0].outcome, Outcome::kUnobservable);

@@ -349,7 +349,7 @@ TEST(Judge, SaysHowDeepWrapLookedIndeed) {
   EXPECT_EQ(judge(t, all_requirements()).level, "syscalls");
   image.calls_unseen = "this host has no system call filter for tracers";
   EXPECT_EQ(judge(t, all_requirements()).level, "snapshot");
-  image.slot_step_traces.emplace_back().ended_because = "over";
+  image.slot_step_traces.emplace_back().over = true;
   EXPECT_EQ(judge(t, *threads).level, "steps");
 }
 

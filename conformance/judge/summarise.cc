@@ -582,8 +582,8 @@ Oddities oddities_of(const Session& s) {
   const bool said_bye = !s.checks.empty() && s.checks.back().name == "bye" &&
                         s.checks.back().ending == CheckEnding::kDone;
   if (!said_bye) return out;
-  out.stayed = s.ending.starts_with("killed by");
-  if (s.ending.starts_with("exited ") && s.ending != "exited 0") out.exit_code = s.ending;
+  out.stayed = s.ending.was_killed();
+  if (s.ending.how == AdapterEnding::How::kExited) out.exit_code = s.ending.text;
   return out;
 }
 

@@ -193,11 +193,16 @@ void SlotStepRecorder::stepped(const sys::Stepped& e) {
     if (!trace_) return;
   }
   if (trace_->steps - changed_at_ >= limits_.stable) {
-    end("over");
+    end_over();
   } else if (trace_->steps >= limits_.steps || steps_ >= limits_.all_steps ||
              turn_steps_ >= turn_.steps) {
     end("too many instructions");
   }
+}
+
+void SlotStepRecorder::end_over() {
+  if (trace_) trace_->over = true;
+  end("over");
 }
 
 void SlotStepRecorder::end(const std::string& because) {

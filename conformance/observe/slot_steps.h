@@ -56,7 +56,7 @@ class SlotStepRecorder : public Instrument {
   bool stepped(const sys::Stepped& e, StoppedAt at) override;
   void ended(pid_t tid) override;
   void end_steps(pid_t tid, const std::string& because) override;
-  void stop_stepping() override { end("over"); }
+  void stop_stepping() override { end_over(); }
   std::uint64_t steps_under_way() const override { return trace_ ? trace_->steps : 0; }
   // The words for which the thread is watched.
   std::optional<sys::WatchedWords> watched(pid_t tid) const override;
@@ -71,7 +71,8 @@ class SlotStepRecorder : public Instrument {
   void pass();
   // Takes a step of the thread that is single-stepped.
   void stepped(const sys::Stepped& e);
-  void end(const std::string& because);
+  void end(const std::string& because);  // early
+  void end_over();                       // the change was over
   // No step traces begin until watch().
   void give_up(const std::string& why);
   bool gave_up() const { return gave_up_; }

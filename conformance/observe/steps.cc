@@ -190,7 +190,7 @@ std::uint8_t StepRecorder::words_of_step(const sys::Stepped& e, const StoppedAt&
     return words;
   }
   if (trace_->steps - stable_at_ >= limits_.stable && announced_by(last_.header).valid) {
-    end("over");
+    end_over();
   } else if (trace_->steps - stored_at_ >= limits_.steps || steps_ >= limits_.all_steps) {
     end("too many instructions");
   }
@@ -203,6 +203,11 @@ void StepRecorder::stored_beside(const sys::WatchpointHit& hit) {
   if (now != last_) add(std::move(now), stores_->locations().location_of(hit.tid, hit.pc, 0));
 }
 
+void StepRecorder::end_over() {
+  if (trace_) trace_->over = true;
+  end("over");
+}
+
 void StepRecorder::end(const std::string& because) {
   if (!trace_) return;
   trace_->ended_because = because;
@@ -210,7 +215,9 @@ void StepRecorder::end(const std::string& because) {
 }
 
 void StepRecorder::end_now(const std::string& otherwise) {
-  if (trace_) end(announced_by(last_.header).valid ? "over" : otherwise);
+  if (!trace_) return;
+  if (announced_by(last_.header).valid) return end_over();
+  end(otherwise);
 }
 
 void StepRecorder::stored(const sys::WatchpointHit& hit, StoppedAt at) {

@@ -75,7 +75,8 @@ class StepRecorder : public Instrument {
   std::uint8_t words_of_step(const sys::Stepped& e, const StoppedAt& at_stop);
   // Another thread is stopped directly after its store to the header.
   void stored_beside(const sys::WatchpointHit& hit);
-  void end(const std::string& because);
+  void end(const std::string& because);  // early
+  void end_over();                       // the change was over
   // If a reader accepts the current state, the change is over.
   void end_now(const std::string& otherwise);
   void unseen(const std::string& why);  // why there are no step traces

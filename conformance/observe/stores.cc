@@ -104,7 +104,7 @@ std::optional<sys::WatchedWords> StoreRecorder::watched(pid_t /*tid*/) const {
 
 void StoreRecorder::unseen(const std::string& why) {
   if (unseen_.empty()) unseen_ = why;
-  end("given up");
+  end(WatchEnd::kGivenUp);
 }
 
 std::optional<Header> StoreRecorder::read_header(pid_t tid, sys::RemoteAddr at, Stop* stop) {
@@ -142,7 +142,7 @@ void StoreRecorder::begin(pid_t tid, std::uint64_t address, const std::string& b
   if (!unseen_.empty() || address % sys::kWordBytes != 0) return;
   auto now = read_header(tid, sys::RemoteAddr(address));
   if (!now || now->size() < abi::kHeaderBytes) return;
-  end("published elsewhere");
+  end(WatchEnd::kPublishedElsewhere);
   if (stores_.size() >= limits_.stores || watches_.size() >= limits_.watches) return;
   locations_.look_again();
   Current c;
@@ -159,7 +159,7 @@ void StoreRecorder::armed(pid_t tid, std::vector<pid_t> unwatched) {
   if (!current_ || current_->armed) return;
   auto now = read_header(tid, current_->at);
   if (!now || now->size() < abi::kHeaderBytes) {
-    if (current_) end("unmapped");
+    if (current_) end(WatchEnd::kUnmapped);
     return;
   }
   current_->armed = true;
@@ -176,13 +176,13 @@ void StoreRecorder::armed(pid_t tid, std::vector<pid_t> unwatched) {
   watches_.push_back(std::move(w));
 }
 
-void StoreRecorder::end(const std::string& because) {
+void StoreRecorder::end(WatchEnd why) {
   if (!current_) return;
   // Memory that never held a signature and that nobody named was not a context's.
   if (!current_->signed_once && current_->because == "madvise") return drop();
   if (current_->watch) {
     watches_[*current_->watch].ended_order = order_->next();
-    watches_[*current_->watch].ended_because = because;
+    watches_[*current_->watch].end = why;
   }
   current_.reset();
   at_zero_.reset();
@@ -271,7 +271,7 @@ void StoreRecorder::on_naming(pid_t tid, const SystemCall& call) {
   const auto address = call.args[2];
   if (!looks_like_the_name(call.text)) return;
   if (current_ && current_->at.raw() == address) {
-    if (!lifetime_ && abi::is_valid(decoded(current_->last))) end("published");
+    if (!lifetime_ && abi::is_valid(decoded(current_->last))) end(WatchEnd::kPublished);
     return;
   }
   const auto now = read_header(tid, sys::RemoteAddr(address));
@@ -287,7 +287,7 @@ void StoreRecorder::on_mremap(pid_t tid, const SystemCall& call, std::uint64_t r
   if (at < call.args[0] || at - call.args[0] >= call.args[1]) return;
   const bool memfd = current_->memfd;
   const bool anonymous = current_->because == "madvise" && !current_->signed_once;
-  end("moved");
+  end(WatchEnd::kMoved);
   begin(tid, result + (at - call.args[0]), anonymous ? "madvise" : "mremap", memfd);
 }
 
@@ -301,7 +301,7 @@ void StoreRecorder::on_munmap(const SystemCall& call) {
     return gone(s.begin) && s.size <= call.args[1] - (s.begin - call.args[0]);
   });
   if (without_file_ && gone(*without_file_)) without_file_.reset();
-  if (current_ && gone(current_->at.raw())) end("unmapped");
+  if (current_ && gone(current_->at.raw())) end(WatchEnd::kUnmapped);
 }
 
 void StoreRecorder::resumed(pid_t tid) {
@@ -345,7 +345,7 @@ void StoreRecorder::catch_up(pid_t tid) {
     return;
   const auto now = read_header(tid, current_->at);
   if (!now || !current_) return;
-  if (!still_there(tid, *now)) return end("unmapped");
+  if (!still_there(tid, *now)) return end(WatchEnd::kUnmapped);
   if (const auto changed = changed_words(current_->last, *now)) add_foreign(tid, changed, *now);
 }
 
@@ -357,7 +357,7 @@ void StoreRecorder::hit(const sys::WatchpointHit& e, StoppedAt at) {
   Stop stop{sys::RemoteAddr(e.pc)};
   const auto now = read_header(e.tid, current_->at, &stop);
   if (!now || !current_) return;
-  if (!still_there(e.tid, *now)) return end("unmapped");
+  if (!still_there(e.tid, *now)) return end(WatchEnd::kUnmapped);
   if (!current_->signed_once && current_->because == "madvise" && !may_become_header(*now)) {
     return give_up(e.tid);
   }
@@ -383,7 +383,7 @@ void StoreRecorder::hit(const sys::WatchpointHit& e, StoppedAt at) {
   add(e.tid, std::move(s));
   if (current_ && abi::is_valid(decoded(*now)) && !lifetime_ &&
       ++current_->stores_while_valid >= kStoresAfterValid) {
-    end("published");
+    end(WatchEnd::kPublished);
   }
 }
 
@@ -403,7 +403,7 @@ void StoreRecorder::add_foreign(pid_t tid, std::uint8_t words, const Header& now
 void StoreRecorder::add(pid_t tid, Store store) {
   if (stores_.size() >= limits_.stores) {
     ++dropped_;
-    return end("too many stores");
+    return end(WatchEnd::kTooManyStores);
   }
   store.at_ns = sys::boottime_now_ns();
   store.header = current_->at.raw();

@@ -124,7 +124,7 @@ class StoreRecorder : public Instrument {
   };
 
   void begin(pid_t tid, std::uint64_t address, const std::string& because, bool memfd);
-  void end(const std::string& because);
+  void end(WatchEnd why);
   void drop();
   void give_up(pid_t tid);
   void on_mmap(pid_t tid, const SystemCall& call, std::uint64_t result);

@@ -192,7 +192,7 @@ TEST_F(StoresTest, OtherMemoryAtTheSameAddressIsNoHeader) {
   record({"unmap"});
   EXPECT_EQ(words(image()), sequence({kPublication, kPublication}));
   ASSERT_THAT(image().watches, SizeIs(2));
-  EXPECT_EQ(image().watches[0].ended_because, "unmapped");
+  EXPECT_EQ(image().watches[0].end, WatchEnd::kUnmapped);
 }
 
 TEST_F(StoresTest, WaitsForTheFileBehindTheMapping) {
@@ -204,7 +204,7 @@ TEST_F(StoresTest, FollowsAHeaderThatMoves) {
   record({"remap"});
   EXPECT_EQ(words(image()), sequence({kPublication, kUpdate}));
   ASSERT_THAT(image().watches, SizeIs(2));
-  EXPECT_EQ(image().watches[0].ended_because, "moved");
+  EXPECT_EQ(image().watches[0].end, WatchEnd::kMoved);
   EXPECT_EQ(image().watches[1].because, "mremap");
   EXPECT_EQ(image().watches[1].found, image().stores[4].after);
 }
@@ -213,7 +213,7 @@ TEST_F(StoresTest, FollowsTheLatestPublication) {
   record({"republished"});
   EXPECT_EQ(words(image()), sequence({kPublication, kPublication, kUpdate}));
   ASSERT_THAT(image().watches, SizeIs(2));
-  EXPECT_EQ(image().watches[0].ended_because, "published elsewhere");
+  EXPECT_EQ(image().watches[0].end, WatchEnd::kPublishedElsewhere);
 }
 
 // Each store belongs to one thread, whichever stopped first.
@@ -371,7 +371,7 @@ TEST_F(StoresTest, WatchesPublicationsOnlyWhenAsked) {
   EXPECT_FALSE(timeline_.watches_lifetime);
   EXPECT_EQ(words(image()), sequence({kPublication}));
   ASSERT_THAT(image().watches, SizeIs(1));
-  EXPECT_EQ(image().watches[0].ended_because, "published");
+  EXPECT_EQ(image().watches[0].end, WatchEnd::kPublished);
 }
 
 TEST_F(StoresTest, KnowsThePayloadBeforeTheTimestampWasZero) {
@@ -586,7 +586,7 @@ TEST_F(ClaimTest, AWriterThatNeverRestsIsNotWatchedForEver) {
   EXPECT_THAT(i.stores, SizeIs(kMaxStores));
   EXPECT_EQ(i.stores_dropped, 1U);
   ASSERT_THAT(i.watches, SizeIs(1));
-  EXPECT_EQ(i.watches[0].ended_because, "too many stores");
+  EXPECT_EQ(i.watches[0].end, WatchEnd::kTooManyStores);
 }
 
 std::span<const std::byte> bytes_at(const void* p, std::size_t n) {

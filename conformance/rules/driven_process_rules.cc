@@ -758,7 +758,7 @@ std::vector<std::string> injected_at_the_end(const ImageEvidence& e) {
 std::optional<Finding> ended_without_memory(const ImageEvidence& e) {
   auto calls = injected_at_the_end(e);
   if (calls.empty()) return std::nullopt;
-  Finding f = info("the process ended (" + e.session->session->ending +
+  Finding f = info("the process ended (" + e.session->session->ending.text +
                        ") while memory was refused; its runtime may have asked for that memory too",
                    "ended without memory");
   f.level = "syscalls";

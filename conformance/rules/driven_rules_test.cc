@@ -1076,7 +1076,7 @@ TEST(UpdateFailureRecoverable, NothingMoreCanBePublished) {
 
 TEST(UpdateFailureRecoverable, AnEndWithoutMemoryHidesNoTimestampLeftAtZero) {
   const auto end_without_memory = [](Driven& d) {
-    d.session.ending = "killed by SIGABRT";
+    d.session.ending = {AdapterEnding::How::kKilled, "killed by SIGABRT"};
     d.call("mmap", {0, 4096}, -12).injected = true;
     d.ask("process.update", with_resource({{"service.name", "last"}})).reply.clear();
   };

@@ -874,7 +874,7 @@ bool publishes_nothing(const abi::ProcessHeader& h) {
 bool has_all_stores(const ImageEvidence& e, std::uint64_t start) {
   if (!e.image->stores_unseen.empty() || e.image->stores_dropped > 0) return false;
   return std::ranges::any_of(e.image->watches, [&](const Watch& w) {
-    return w.header == start && (!w.ended_order || w.ended_because == "unmapped");
+    return w.header == start && (!w.ended_order || w.end == WatchEnd::kUnmapped);
   });
 }
 

@@ -104,7 +104,7 @@ struct Stepped : LiteralRecording {
     SlotStepTrace& trace = image().slot_step_traces.emplace_back();
     trace.tid = 12;
     trace.slot = 0x7e0000001000;
-    trace.ended_because = "over";
+    trace.over = true;
     step = 0;
     return view();
   }
@@ -158,7 +158,9 @@ struct Stepped : LiteralRecording {
     return *this;
   }
   Stepped& cut() {
-    image().slot_step_traces.back().ended_because = "too many instructions";
+    SlotStepTrace& trace = image().slot_step_traces.back();
+    trace.over = false;
+    trace.ended_because = "too many instructions";
     return *this;
   }
   // Something that was not single-stepped, and the sample after it.

@@ -40,9 +40,14 @@ struct Trace : LiteralRecording {
   Trace& begin() {
     auto& trace = image().step_traces.emplace_back();
     trace.tid = 12;
-    trace.ended_because = "over";
+    trace.over = true;
     step = 0;
     return view(false);
+  }
+  void ended_early(const char* why) {
+    auto& trace = image().step_traces.back();
+    trace.over = false;
+    trace.ended_because = why;
   }
   Trace& view(bool known_location = true) {
     ReaderView v;
@@ -124,7 +129,7 @@ TEST(NoMixedRead, WhatAGatedThreadDoesBeforeItsFirstStoreCounts) {
 TEST(NoMixedRead, AStepTraceFromAGateThatWasGivenUpLeavesTheLevel) {
   Trace trace;
   trace.image().step_traces.back().from_gate = true;
-  trace.image().step_traces.back().ended_because = "too many instructions before the first store";
+  trace.ended_early("too many instructions before the first store");
   trace.begin().update();
   expect(trace, kMixed, Outcome::kPass);
   EXPECT_THAT(trace.judged(kMixed).saw, HasSubstr("1 update: after each of 9"));
@@ -254,13 +259,13 @@ TEST(NoMixedRead, NothingIsSaidOfWhatWasNotStepped) {
   EXPECT_THAT(none.judged(kMixed).saw, HasSubstr("SIGTRAP"));
   Trace half;
   half.timestamp(0);
-  half.image().step_traces.back().ended_because = "too many instructions";
+  half.ended_early("too many instructions");
   expect(half, kMixed, Outcome::kUnobservable);
   EXPECT_THAT(half.judged(kMixed).saw, HasSubstr("too many instructions"));
   // A failure counts all the same.
   Trace broken;
   broken.payload(kOtherHeap, 2);
-  broken.image().step_traces.back().ended_because = "too many instructions";
+  broken.ended_early("too many instructions");
   expect(broken, kMixed, Outcome::kFail, "content changed under its timestamp");
 }
 

@@ -509,7 +509,7 @@ enum class About { kPublications, kAnnouncements, kUpdates };
 
 std::string not_kept(const Image& image) {
   if (std::ranges::any_of(image.watches,
-                          [](const Watch& w) { return w.ended_because == "too many stores"; })) {
+                          [](const Watch& w) { return w.end == WatchEnd::kTooManyStores; })) {
     return fmt::format("nothing after the first {} stores was seen", image.stores.size());
   }
   const bool one = image.stores_dropped == 1;

@@ -918,7 +918,7 @@ TEST(StoreRules, StoresThatWereNotKept) {
             std::string::npos);
   r.image().stores_dropped = 1;
   EXPECT_EQ(r.judge("pctx.update.fields-while-zero").saw, "1 store was not kept");
-  r.image().watches.back().ended_because = "too many stores";
+  r.image().watches.back().end = WatchEnd::kTooManyStores;
   EXPECT_EQ(r.judge("pctx.update.fields-while-zero").saw,
             "nothing after the first 5 stores was seen");
 }

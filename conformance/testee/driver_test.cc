@@ -115,7 +115,8 @@ TEST_F(DriverTest, ChecksOfAGroupShareAProcess) {
   ASSERT_TRUE(drive(d, groups).goes_on());
   ASSERT_THAT(timeline_.sessions, SizeIs(2));
   EXPECT_EQ(timeline_.sessions[0].group, "one");
-  EXPECT_EQ(timeline_.sessions[0].ending, "exited 0");
+  EXPECT_EQ(timeline_.sessions[0].ending.how, AdapterEnding::How::kExitedZero);
+  EXPECT_EQ(timeline_.sessions[0].ending.text, "exited 0");
   EXPECT_THAT(timeline_.sessions[0].left_behind, IsEmpty());
   // hello, three, bye
   EXPECT_THAT(timeline_.sessions[0].checks, SizeIs(5));
@@ -156,7 +157,8 @@ TEST_F(DriverTest, ARefusalEndsTheCheckAndNotTheProcess) {
   using enum CheckEnding;
   EXPECT_THAT(endings(), ElementsAre(kRefused, kRefused, kRefused, kRefused));
   ASSERT_THAT(timeline_.sessions, SizeIs(1));
-  EXPECT_EQ(timeline_.sessions[0].ending, "exited 0");
+  EXPECT_EQ(timeline_.sessions[0].ending.how, AdapterEnding::How::kExitedZero);
+  EXPECT_EQ(timeline_.sessions[0].ending.text, "exited 0");
 }
 
 TEST_F(DriverTest, ABrokenProtocolEndsTheRun) {

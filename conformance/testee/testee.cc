@@ -522,12 +522,12 @@ struct Testee::State {
   }
 
   // How a process ended, after the timeline has it.
-  std::string ending_of(pid_t process) const {
+  AdapterEnding ending_of(pid_t process) const {
     const auto it = std::find_if(
         timeline.processes.rbegin(), timeline.processes.rend(),
         [&](const Process& p) { return p.pid == process && p.session == session.root.session; });
     if (it == timeline.processes.rend()) return {};
-    return conformance::ending_of(*it);
+    return adapter_ending_of(*it);
   }
 
   std::vector<std::string> tail_lines() const {
@@ -611,24 +611,25 @@ struct Testee::State {
     recording.reset();
     session.ending = ending_of(pid != 0 ? pid : root);
     if (interrupted && !session.checks.empty() && session.checks.back().name == "bye" &&
-        session.checks.back().ending == CheckEnding::kDone &&
-        session.ending.starts_with("killed by")) {
+        session.checks.back().ending == CheckEnding::kDone && session.ending.was_killed()) {
       session.checks.back().ending =
           CheckEnding::kNotRun;  // it is unknown whether it would have ended
     }
-    if (!runaway.empty()) session.ending = "ended as a runaway: " + runaway;
-    if (bye_answered && session.ending.starts_with("killed by") && !session.ending.ends_with(")")) {
+    if (!runaway.empty()) {
+      session.ending = {AdapterEnding::How::kRunaway, "ended as a runaway: " + runaway};
+    }
+    const bool was_killed = session.ending.how == AdapterEnding::How::kKilled;
+    if (bye_answered && was_killed) {
       session.checks.back().ending = CheckEnding::kCrash;
       unexplained = session.checks.size() - 1;
     }
-    if (gave_up && session.ending.starts_with("killed by") && !session.ending.ends_with(")") &&
-        !has_refused_memory() && !options.file_size_limit) {
+    if (gave_up && was_killed && !has_refused_memory() && !options.file_size_limit) {
       session.checks.back().ending = CheckEnding::kCrash;
       unexplained = session.checks.size() - 1;
     }
     if (unexplained) {
       auto& check = session.checks[*unexplained];
-      check.text = session.ending + " " + last_operation();
+      check.text = session.ending.text + " " + last_operation();
       check.details = tail_lines();
       if (options.poisons_memory) {
         check.details.emplace_back(
@@ -721,7 +722,8 @@ Testee::Answer<void> Testee::start() {
     if (reply.error() == Stop::kCrashed) {
       s.unexplained = s.session.checks.size() - 1;
       end();
-      std::string what = "ended before it answered hello: " + s.timeline.sessions.back().ending;
+      std::string what =
+          "ended before it answered hello: " + s.timeline.sessions.back().ending.text;
       for (const auto& line : s.tail_lines()) what += "\n" + line;
       return std::unexpected(s.blame(std::move(what)));
     }
