@@ -22,6 +22,7 @@
 #include "conformance/judge/judge.h"
 #include "conformance/report/result_json.h"
 #include "conformance/report/wording.h"
+#include "conformance/rules/rule.h"
 #include "conformance/verdict/exit_code.h"
 #include "conformance/verdict/floor.h"
 #include "conformance/version.h"
@@ -29,7 +30,6 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr int kThreadContext = 4947;
 constexpr std::size_t kMostRelocations = 12;  // shown per file
 constexpr std::size_t kMostFiles = 2048;      // each is judged with all the others
 
@@ -143,7 +143,8 @@ const Finding* obstacle(const RunResult& run, const ImageKey& key) {
 }
 
 bool leaves_it_findable(const Finding& f) {
-  return f.requirement == "tctx.tls.symbol-type" || f.requirement == "tctx.tls.is-pointer";
+  const RequirementRule* rule = rule_of(f.requirement);
+  return rule != nullptr && rule->leaves_variable_findable;
 }
 
 // How the file could get the variable.

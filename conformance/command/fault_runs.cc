@@ -118,7 +118,7 @@ GroupRun Cells::record(std::size_t index) const {
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   if (!wrapped) {
     cell.left_out = sys::to_string(wrapped.error());
-    if (std::string_view(wrapped.error().op) == kFollowing) out.harness_fault = cell.left_out;
+    if (wrapped.error().was_started) out.harness_fault = cell.left_out;
   } else {
     out.interrupted = wrapped->interrupted;
     cell.output = wrapped->output;

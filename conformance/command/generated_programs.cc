@@ -147,14 +147,19 @@ std::vector<std::string> disagreements(const Judgement& j, const Claim& claim) {
   return out;
 }
 
+// A script does not name its deviation.
+bool may_die_of(std::string_view requirement) {
+  return std::ranges::any_of(puppet::deviations(), [&](const puppet::Deviation& d) {
+    return d.may_die && d.must == requirement;
+  });
+}
+
 Claim claim_of(const puppet::Deviation* deviation, const Script& script) {
   Claim out;
   const auto* last = script.operations.empty()
                          ? nullptr
                          : std::get_if<puppet::Signal>(&script.operations.back().what);
-  // A store to a memfd without a size kills the program.
-  out.dies =
-      last != nullptr || (deviation != nullptr && deviation->must == "pctx.publish.memfd-sized");
+  out.dies = last != nullptr || (deviation != nullptr && deviation->may_die);
   if (deviation == nullptr) return out;
   out.must = deviation->must;
   for (const auto requirement : deviation->follow) out.follow.emplace(requirement);
@@ -395,8 +400,7 @@ std::optional<Regression> read_regression(const std::string& path) {
     return std::nullopt;
   }
   out.script = *script;
-  out.claim.dies =
-      claim_of(nullptr, out.script).dies || out.claim.must == "pctx.publish.memfd-sized";
+  out.claim.dies = claim_of(nullptr, out.script).dies || may_die_of(out.claim.must);
   return out;
 }
 

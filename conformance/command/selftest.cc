@@ -272,7 +272,7 @@ Outcomes judge_once(const Entry& entry, const Runs& runs, bool slowly) {
                            sys::to_string(run.error()));
     return out;
   }
-  if (run->target_ending == "exited " + std::to_string(kCannotBeShownHere)) {
+  if (run->target_ending == exit_text(kCannotBeShownHere)) {
     out.verdict = entry.may_skip ? Verdict::kSkipped : Verdict::kBroken;
     out.text = "the program says that this host cannot show it";
     return out;
@@ -311,7 +311,7 @@ Outcomes judge_once(const Entry& entry, const Runs& runs, bool slowly) {
   bool harmed = false;
   for (const auto& p : run->problems) {
     if (ends && is_end(p.outcome)) continue;
-    if (!entry.harm.empty() && p.text.starts_with("the reader " + entry.harm + "; in ")) {
+    if (!entry.harm.empty() && p.harm == entry.harm) {
       harmed = true;
       continue;
     }
@@ -342,7 +342,7 @@ Outcomes judge_once(const Entry& entry, const Runs& runs, bool slowly) {
       out.verdict = Verdict::kBroken;
       out.text = unseen.front() + " was not judged, and mutants.json does not say so";
       out.unseen = true;
-    } else if (!entry.mutant && entry.command == "wrap" && run->target_ending != "exited 0") {
+    } else if (!entry.mutant && entry.command == "wrap" && run->target_ending != exit_text(0)) {
       out.verdict = Verdict::kBroken;
       out.text = "the program " + run->target_ending.value_or("did not run");
     }

@@ -84,7 +84,7 @@ int wrap(const JudgeOptions& options, const std::vector<std::string>& command) {
   if (show_progress) fmt::print(stderr, "\r\033[K");
   if (!wrapped) {
     const auto& e = wrapped.error();
-    if (std::string_view(e.op) == kFollowing) {
+    if (e.was_started) {
       return complain(kExitHarnessError, sys::to_string(e), "a bug in ctxconf: please report it");
     }
     return complain(kExitUnreachable, "cannot start " + command.front() + ": " + sys::to_string(e),

@@ -75,14 +75,11 @@ void take_tally(const std::map<std::uint32_t, FaultTally>& tallies, const RunRes
 }
 
 // Under the file size limit, its ending is judged by a requirement of the run without a fault.
-void take_limit(const RunResult& run, FaultOutcome& out) {
-  for (const RequirementResult& r : run.results) {
-    if (r.requirement->id != "pctx.publish.survives-file-size-limit") continue;
-    out.outcome = r.outcome;
-    const bool silent = r.outcome == Outcome::kUnobservable || r.outcome == Outcome::kNa;
-    if (silent && !r.findings.empty()) out.text = r.findings.front().saw;
-    if (!silent && r.outcome != Outcome::kPass) out.requirements = {r.requirement->id};
-  }
+void take_limit(const RequirementResult& r, FaultOutcome& out) {
+  out.outcome = r.outcome;
+  const bool silent = r.outcome == Outcome::kUnobservable || r.outcome == Outcome::kNa;
+  if (silent && !r.findings.empty()) out.text = r.findings.front().saw;
+  if (!silent && r.outcome != Outcome::kPass) out.requirements = {r.requirement->id};
 }
 
 std::vector<std::string> options_of(const FaultCell& cell) {
@@ -99,7 +96,8 @@ std::vector<std::string> options_of(const FaultCell& cell) {
 }
 
 FaultOutcome outcome_of(const Timeline& t, const FaultCell& cell,
-                        const std::map<std::uint32_t, FaultTally>& tallies, const RunResult& run) {
+                        const std::map<std::uint32_t, FaultTally>& tallies, const RunResult& run,
+                        const RequirementResult* of_limit) {
   FaultOutcome out;
   out.session = cell.session;
   out.step = cell.step;
@@ -114,7 +112,7 @@ FaultOutcome outcome_of(const Timeline& t, const FaultCell& cell,
     out.outcome = Outcome::kNa;
     out.text = "no such call was made for a publication";
   }
-  if (cell.step == kFileSizeLimit) take_limit(run, out);
+  if (cell.step == kFileSizeLimit && of_limit != nullptr) take_limit(*of_limit, out);
   take_tally(tallies, run, out);
   // If the fault explains a death or a hang, it is not a problem of the run.
   const bool silent = out.outcome == Outcome::kPass || out.outcome == Outcome::kUnobservable;
@@ -161,10 +159,12 @@ bool explains_hang(const FaultCell& cell) {
 
 std::vector<FaultOutcome> fault_matrix(const Timeline& t,
                                        const std::map<std::uint32_t, FaultTally>& tallies,
-                                       const RunResult& run) {
+                                       const RunResult& run, const RequirementResult* of_limit) {
   std::vector<FaultOutcome> out;
   out.reserve(t.cells.size());
-  for (const FaultCell& cell : t.cells) out.push_back(outcome_of(t, cell, tallies, run));
+  for (const FaultCell& cell : t.cells) {
+    out.push_back(outcome_of(t, cell, tallies, run, of_limit));
+  }
   for (const Session& s : t.sessions) {
     if (s.faults.empty()) continue;
     FaultOutcome one;

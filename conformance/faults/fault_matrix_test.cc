@@ -222,6 +222,26 @@ TEST(FaultMatrix, ARuntimeWithoutMemoryMayDieAndWhoNeedsTheTimeMayWait) {
   EXPECT_EQ(run.faults[1].text, "it still ran");
 }
 
+TEST(FaultMatrix, TheRequirementAboutTheFileSizeLimitJudgesItsCell) {
+  constexpr const char* kLimit = "pctx.publish.survives-file-size-limit";
+  Matrix m;
+  FaultCell& cell = m.t.cells.emplace_back();
+  cell.session = 1;
+  cell.step = kFileSizeLimit;
+  FaultRun& limited = m.t.faults.emplace_back();
+  limited.fault = kFileSizeLimit;
+  limited.killed_by = SIGXFSZ;
+  limited.last_syscall = "ftruncate";
+  limited.last_file = "/memfd:OTEL_CTX (deleted)";
+  const RunResult run = m.judged(kLimit);
+  ASSERT_EQ(run.results.at(0).outcome, Outcome::kWarn) << run.results[0].findings.front().saw;
+  EXPECT_EQ(run.faults.at(0).outcome, Outcome::kWarn);
+  EXPECT_THAT(run.faults[0].requirements, ElementsAre(kLimit));
+  const RunResult other = m.judged(kMark);
+  EXPECT_EQ(other.faults.at(0).outcome, Outcome::kUnobservable);
+  EXPECT_THAT(other.faults[0].requirements, IsEmpty());
+}
+
 TEST(FaultMatrix, HasTheGroupsOfRun) {
   Timeline t;
   t.mode = Mode::kRun;
@@ -240,7 +260,8 @@ TEST(FaultMatrix, HasTheGroupsOfRun) {
   session("publish-without-file-size", {kFileSizeLimit});
   RunResult run;
   std::vector<std::string> names;
-  for (const FaultOutcome& f : fault_matrix(t, {{2, {.judged = true, .failed = {}}}}, run)) {
+  for (const FaultOutcome& f :
+       fault_matrix(t, {{2, {.judged = true, .failed = {}}}}, run, nullptr)) {
     names.push_back(f.name() + " " + std::string(to_string(f.outcome)));
   }
   EXPECT_THAT(names,

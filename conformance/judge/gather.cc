@@ -77,7 +77,7 @@ Finding ask(const Timeline& t, const ImageEvidence& e, const Requirement& r,
       f.outcome == Outcome::kPass || f.outcome == Outcome::kInfo || has_none;
   if (says_nothing_is_wrong) {
     auto why = rests_on_dropped(*e.image, rule);
-    if (!why) why = rests_on_dropped_calls(*e.image, r);
+    if (!why) why = rests_on_dropped_calls(*e.image, r, rule);
     if (why) f = *std::move(why);
   }
   if (f.outcome == Outcome::kFail) {
@@ -104,13 +104,17 @@ std::vector<Finding> gather_scenes(const Timeline& t, const std::vector<SceneEvi
     }
     if (f->outcome == Outcome::kFail) f->outcome = by_severity(severity_in(r, t.reading));
     f->image = scene.session->root;
-    f->image_name = scene.session->group + "/" + scene.scene->name;
+    f->image_name = scene_name(*scene.session, *scene.scene);
     out.push_back(*std::move(f));
   }
   return out;
 }
 
-bool is_about_threads(const Requirement& r) { return r.id.starts_with("tctx."); }
+std::string scene_name(const Session& session, const CheckRun& scene) {
+  return session.group + "/" + scene.name;
+}
+
+bool is_about_threads(const Requirement& r) { return r.otep == kThreadContext; }
 
 std::vector<Finding> gather(const Timeline& t, const std::vector<ImageEvidence>& evidence,
                             const Requirement& r) {

@@ -1,8 +1,10 @@
 // Which images a requirement is asked of, and what its rule says of each.
 #pragma once
 
+#include <string>
 #include <vector>
 
+#include "conformance/evidence/session.h"
 #include "conformance/evidence/timeline.h"
 #include "conformance/requirements/catalogue.h"
 #include "conformance/rules/evidence.h"
@@ -12,6 +14,9 @@
 namespace ctxconf::conformance {
 
 bool is_about_threads(const Requirement& r);
+
+// The name of the image in findings about a reader: "lifetimes/late-publication".
+std::string scene_name(const Session& session, const CheckRun& scene);
 
 // One finding an image; none: there is nobody to ask. The requirement has a rule.
 std::vector<Finding> gather(const Timeline& timeline, const std::vector<ImageEvidence>& evidence,

@@ -8,8 +8,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "abi/process_header.h"
+#include "conformance/judge/settle.h"
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/evidence.h"
 #include "conformance/rules/literal_recording.h"
@@ -178,7 +182,7 @@ TEST(Judge, NoPassRestsOnLooksAtThreadsThatNobodyHasSeen) {
 
 TEST(Judge, NoPassRestsOnCallsThatWereNotKept) {
   const auto reason = [](const Image& image, std::string_view id) {
-    const auto f = rests_on_dropped_calls(image, *Catalogue::builtin().find(id));
+    const auto f = rests_on_dropped_calls(image, *Catalogue::builtin().find(id), *rule_of(id));
     EXPECT_TRUE(!f || f->outcome == Outcome::kUnobservable);
     return f ? f->saw : "";
   };
@@ -417,6 +421,74 @@ TEST(Judge, RefusesSessionsThatShareANumber) {
   const auto read = timeline_from_json(to_json(t));
   ASSERT_FALSE(read);
   EXPECT_NE(read.error().detail.find("share a number"), std::string::npos) << read.error().detail;
+}
+
+// Two findings of one requirement about faults: that of the first process is of `kind`.
+std::vector<std::string> settled(FindingKind kind) {
+  Timeline t;
+  t.cells.emplace_back().session = 1;
+  Finding none = unobservable("in other words", "another fault");
+  none.kind = kind;
+  Finding died = unobservable("the program died", "a program that survives this fault");
+  died.image.session = 1;
+  Told told;
+  const auto result = settle(t, {}, *Catalogue::builtin().find("pctx.publish.failure-madvise"),
+                             std::nullopt, {none, died}, told);
+  std::vector<std::string> out;
+  for (const Finding& f : result.findings) out.push_back(f.saw);
+  return out;
+}
+
+TEST(Judge, ThatNoCallFailedSaysNothingAgainstAnotherReasonInWhateverWords) {
+  EXPECT_EQ(settled(FindingKind::kNoSuchFault), std::vector<std::string>{"the program died"});
+  EXPECT_EQ(settled(FindingKind::kOther),
+            (std::vector<std::string>{"in other words", "the program died"}));
+}
+
+TEST(Judge, ADeathThatARuleExplainsIsToldOnceInWhateverWords) {
+  const auto count = [](FindingKind kind) {
+    Timeline t;
+    t.mode = Mode::kRun;
+    Session& s = t.sessions.emplace_back();
+    s.root = {12, 0, 1};
+    CheckRun& check = s.checks.emplace_back();
+    check.requirements = {"pctx.publish.failure-madvise"};
+    check.ending = CheckEnding::kCrash;
+    Finding rules = failed("SIGSEGV ended the program", "in other words");
+    rules.image = s.root;
+    rules.kind = kind;
+    Told told;
+    return settle(t, {}, *Catalogue::builtin().find("pctx.publish.failure-madvise"), std::nullopt,
+                  {rules}, told)
+        .findings.size();
+  };
+  EXPECT_EQ(count(FindingKind::kDiedOfFault), 1U);
+  EXPECT_EQ(count(FindingKind::kOther), 2U);
+}
+
+TEST(Judge, SaysWhichResultsNeedNoContext) {
+  Timeline t;
+  t.processes = {process(12, {})};
+  std::vector<std::string> without;
+  for (const RequirementResult& r : judge(t, all_requirements()).results) {
+    if (r.holds_without_context) without.push_back(r.requirement->id);
+  }
+  EXPECT_EQ(without, (std::vector<std::string>{"pctx.publish.survives-total-denial",
+                                               "pctx.publish.survives-file-size-limit"}));
+}
+
+TEST(Judge, AProblemThatIsHarmHasTheWordsOfTheScene) {
+  Timeline t;
+  t.mode = Mode::kReader;
+  Session& s = t.sessions.emplace_back();
+  s.group = "targets";
+  CheckRun& scene = s.checks.emplace_back();
+  scene.name = "stopped";
+  scene.harm = "left its target stopped";
+  const RunResult run = judge(t, {});
+  ASSERT_EQ(run.problems.size(), 1U);
+  EXPECT_EQ(run.problems[0].harm, "left its target stopped");
+  EXPECT_EQ(run.problems[0].text, "the reader left its target stopped; in targets/stopped");
 }
 
 TEST(Judge, AFaultOfOursIsAProblemNextToWhatWasRecorded) {

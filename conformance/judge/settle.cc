@@ -20,8 +20,6 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr const char* kDied = "died";  // signature: the adapter, in a check
-
 bool is_silent(const Finding& f) {
   return f.outcome == Outcome::kUnobservable || f.outcome == Outcome::kNa;
 }
@@ -67,7 +65,7 @@ void leave_out_repeated(const Timeline& t, const RequirementRule& rule,
   if (passes_anyway) {
     std::erase_if(findings, [&](const Finding& f) { return passes(f) && is_of_fault(t, f); });
   }
-  const auto has_none = [](const Finding& f) { return f.saw == kNoSuchFault; };
+  const auto has_none = [](const Finding& f) { return f.kind == FindingKind::kNoSuchFault; };
   if (!std::ranges::all_of(findings, has_none)) {
     std::erase_if(findings, [&](const Finding& f) { return is_silent(f) && has_none(f); });
   }
@@ -156,12 +154,10 @@ std::optional<Finding> not_declared(const Timeline& t, const Requirement& r) {
                                     : "the adapter does not declare " + skipped->missing);
 }
 
-// The requirement about what must not be refused, whatever was to be shown with it.
-constexpr const char* kTakesContexts = "tctx.attach.visible";
-
 // A context was refused that every SDK takes, so that nothing shows what the requirement is about.
 std::optional<Finding> not_attached(const Timeline& t, const Requirement& r) {
-  if (!is_about_threads(r) || r.id == kTakesContexts) return std::nullopt;
+  const RequirementRule& reports = rule_of_refused_contexts();
+  if (!is_about_threads(r) || r.id == reports.id) return std::nullopt;
   const CheckRun* refused = nullptr;
   bool attached = false;
   for (const Session& s : t.sessions) {
@@ -172,7 +168,7 @@ std::optional<Finding> not_attached(const Timeline& t, const Requirement& r) {
   }
   if (refused == nullptr || (attached && !is_for(*refused, r))) return std::nullopt;
   return not_applicable(NaReason::kCapability,
-                        fmt::format("a context was refused, which {} reports", kTakesContexts));
+                        fmt::format("a context was refused, which {} reports", reports.id));
 }
 
 // Why no operation of the checks that are for this requirement showed anything: in each of them the
@@ -219,7 +215,7 @@ std::optional<Finding> reason_for_silence(const Timeline& t,
 // Whether the way in which the check ended is a finding of the requirement; `found`: it has one.
 bool decides(const Session& s, const CheckRun& c, const Requirement& r, bool found) {
   if (c.ending == CheckEnding::kDone) return false;
-  if (ends_with_refused_context(s, c)) return r.id == kTakesContexts && !found;
+  if (ends_with_refused_context(s, c)) return r.id == rule_of_refused_contexts().id && !found;
   return is_for(c, r);
 }
 
@@ -238,7 +234,8 @@ Finding finding_of(const Session& s, const CheckRun& c) {
     case CheckEnding::kCrash:
     case CheckEnding::kNotRun:
       f.outcome = Outcome::kCrash;
-      f.signature = c.ending == CheckEnding::kCrash ? kDied : "not run";
+      f.signature = c.ending == CheckEnding::kCrash ? "died" : "not run";
+      if (c.ending == CheckEnding::kCrash) f.kind = FindingKind::kEndedCheck;
       break;
   }
   f.image = s.root;
@@ -278,9 +275,9 @@ std::vector<Finding> ended_checks(const Timeline& t, const Requirement& r,
 // The rule has said what the process died of, which says more than that the check ended so.
 void leave_out_told_deaths(std::vector<Finding>& findings) {
   const auto is_told = [&](const Finding& f) {
-    return f.outcome == Outcome::kCrash && f.signature == kDied &&
+    return f.kind == FindingKind::kEndedCheck &&
            std::ranges::any_of(findings, [&](const Finding& other) {
-             return other.signature == kDiedOfFault && other.image == f.image;
+             return other.kind == FindingKind::kDiedOfFault && other.image == f.image;
            });
   };
   std::vector<Finding> kept;
@@ -370,6 +367,8 @@ RequirementResult settle(const Timeline& t, const std::vector<ImageEvidence>& ev
                          std::vector<Finding> findings, Told& told) {
   RequirementResult out;
   out.requirement = &r;
+  const RequirementRule* const rule = rule_of(r.id);
+  out.holds_without_context = rule != nullptr && rule->holds_without_context;
   out.findings = ended_checks(t, r, told.checks);
   const auto undeclared = decided ? std::nullopt : not_declared(t, r);
   if (!decided && findings.empty()) decided = undeclared ? undeclared : nobody_to_ask(t, r);

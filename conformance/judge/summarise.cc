@@ -221,7 +221,7 @@ void add_harm(const std::vector<SceneEvidence>& scenes, RunResult& out) {
                        const std::string& amount = {}) {
     Harm& harm = all[what];
     if (harm.scenes.empty()) harm.reader = scene.session->root;
-    const std::string where = scene.session->group + "/" + scene.scene->name;
+    const std::string where = scene_name(*scene.session, *scene.scene);
     if (harm.known.insert(where).second) harm.scenes.push_back(where + amount);
   };
   for (const SceneEvidence& scene : scenes) {
@@ -243,7 +243,8 @@ void add_harm(const std::vector<SceneEvidence>& scenes, RunResult& out) {
     }
     out.problems.push_back({.outcome = Outcome::kFail,
                             .image = harm.reader,
-                            .text = fmt::format("the reader {}; in {}", what, listed)});
+                            .text = fmt::format("the reader {}; in {}", what, listed),
+                            .harm = what});
   }
 }
 
@@ -260,26 +261,37 @@ bool is_explained(const RunResult& out, const ImageKey& image) {
            std::ranges::any_of(r.findings, [&](const Finding& f) {
              return f.image == image &&
                     (f.outcome == Outcome::kFail || f.outcome == Outcome::kWarn) &&
-                    f.signature == kDiedOfFault;
+                    f.kind == FindingKind::kDiedOfFault;
            });
   });
 }
 
-std::string under(const FaultCell& cell) { return ", under " + cell.name(); }
+// Of problems in cells: what happened, by the problem's index.
+using InCells = std::map<std::size_t, std::string>;
+
+// `problem.text`: what happened. Adds the cell, if there is one.
+void add_problem(RunProblem problem, const FaultCell* cell, InCells& in_cells, RunResult& out) {
+  if (cell != nullptr) {
+    in_cells.emplace(out.problems.size(), problem.text);
+    problem.text += ", under " + cell->name();
+  }
+  out.problems.push_back(std::move(problem));
+}
 
 // A program that dies or hangs of a call does so whatever the call's error: one problem each.
-void join_problems_of_cells(const Timeline& t, RunResult& out) {
+void join_problems_of_cells(const Timeline& t, const InCells& in_cells, RunResult& out) {
   std::vector<RunProblem> joined;
   std::map<std::tuple<Outcome, std::string, std::string>, std::size_t> known;
-  for (RunProblem& p : out.problems) {
+  for (std::size_t i = 0; i < out.problems.size(); ++i) {
+    RunProblem& p = out.problems[i];
+    const auto what = in_cells.find(i);
     const FaultCell* const cell = cell_of(t, p.image.session);
-    if (cell == nullptr || !p.text.ends_with(under(*cell))) {
+    if (what == in_cells.end() || cell == nullptr) {
       joined.push_back(std::move(p));
       continue;
     }
-    auto text = p.text.substr(0, p.text.size() - under(*cell).size());
     const auto [at, is_new] =
-        known.emplace(std::tuple(p.outcome, cell->step, std::move(text)), joined.size());
+        known.emplace(std::tuple(p.outcome, cell->step, what->second), joined.size());
     if (is_new) {
       joined.push_back(std::move(p));
     } else {
@@ -310,30 +322,31 @@ RunProblem crash_of(const Process& p, const FaultCell* cell, bool published) {
   out.outcome = Outcome::kCrash;
   out.image = image.key;
   // The pid in one of several runs says nothing.
-  out.text = fmt::format("{}{} died of {}{}{}", image.executable,
+  out.text = fmt::format("{}{} died of {}{}", image.executable,
                          cell != nullptr ? "" : fmt::format(" ({})", p.pid),
-                         signal_name(*p.killed_by), published ? "" : " without having published",
-                         cell != nullptr ? under(*cell) : "");
+                         signal_name(*p.killed_by), published ? "" : " without having published");
   return out;
 }
 
-void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, RunResult& out) {
+void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, InCells& in_cells,
+                 RunResult& out) {
   for (const Process& p : t.processes) {
     const FaultCell* const cell = cell_of(t, p.session);
     const bool published = std::ranges::any_of(
         evidence, [&](const ImageEvidence& e) { return e.process == &p && e.published(); });
-    if (is_crash(t, p, cell, published, out)) out.problems.push_back(crash_of(p, cell, published));
+    if (!is_crash(t, p, cell, published, out)) continue;
+    add_problem(crash_of(p, cell, published), cell, in_cells, out);
   }
 }
 
-void add_hangs(const Timeline& t, RunResult& out) {
+void add_hangs(const Timeline& t, InCells& in_cells, RunResult& out) {
   for (const FaultCell& cell : t.cells) {
     if (cell.hang.empty() || explains_hang(cell)) continue;
     RunProblem problem;
     problem.outcome = Outcome::kTimeout;
     problem.image.session = cell.session;
-    problem.text = "the program did not end by itself" + under(cell);
-    out.problems.push_back(std::move(problem));
+    problem.text = "the program did not end by itself";
+    add_problem(std::move(problem), &cell, in_cells, out);
   }
   if (!t.hang.empty()) {
     RunProblem problem;
@@ -565,6 +578,15 @@ void add_injections(const Timeline& t, RunResult& out) {
   }
 }
 
+// Null: it was not selected.
+const RequirementResult* result_of_limit(const RunResult& run) {
+  const auto found = std::ranges::find_if(run.results, [](const RequirementResult& r) {
+    const RequirementRule* rule = rule_of(r.requirement->id);
+    return rule != nullptr && rule->is_of_file_size_limit;
+  });
+  return found == run.results.end() ? nullptr : &*found;
+}
+
 void add_harness_fault(const Timeline& t, RunResult& out) {
   if (t.harness_fault.empty()) return;
   RunProblem problem;
@@ -598,16 +620,17 @@ void summarise(const Timeline& t, const std::vector<ImageEvidence>& evidence,
   if (out.incomplete.empty()) out.incomplete = silent_processes(t, evidence);
   add_images(t, evidence, out);
   add_harness_fault(t, out);
-  add_crashes(t, evidence, out);
-  add_hangs(t, out);
+  InCells in_cells;
+  add_crashes(t, evidence, in_cells, out);
+  add_hangs(t, in_cells, out);
   add_ended_adapters(t, told.checks, out);
   add_harm(scenes, out);
   add_adapter_notes(t, out);
   if (auto note = moments_note(t); !note.empty()) out.notes.push_back(std::move(note));
   add_repetitions(scenes, out);
   add_pictures(evidence, out);
-  out.faults = fault_matrix(t, told.tallies, out);
-  join_problems_of_cells(t, out);
+  out.faults = fault_matrix(t, told.tallies, out, result_of_limit(out));
+  join_problems_of_cells(t, in_cells, out);
 }
 
 }  // namespace ctxconf::conformance

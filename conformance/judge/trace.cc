@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "conformance/judge/gather.h"
 #include "conformance/judge/judge.h"
 
 namespace ctxconf::conformance {
@@ -33,7 +34,7 @@ Timeline without_parts(Timeline& timeline) {
 Session named_scenes(const Session& session, const RequirementResult& result) {
   const auto is_named = [&](const CheckRun& c) {
     return std::ranges::any_of(result.findings, [&](const Finding& f) {
-      return f.outcome == result.outcome && f.image_name == session.group + "/" + c.name;
+      return f.outcome == result.outcome && f.image_name == scene_name(session, c);
     });
   };
   Session out;

@@ -241,7 +241,7 @@ sys::Result<Wrapped> follow(const WrapOptions& options, Recording& recording, Ou
 
 }  // namespace
 
-sys::Result<Wrapped> record_wrap(const WrapOptions& options, Timeline& timeline) {
+std::expected<Wrapped, WrapError> record_wrap(const WrapOptions& options, Timeline& timeline) {
   timeline.watches_lifetime = options.stores && options.watch_lifetime;
   timeline.clock_calls = options.hide_vdso;
   for (const auto& spec : options.injections) timeline.injections.push_back(to_injection(spec));
@@ -258,8 +258,11 @@ sys::Result<Wrapped> record_wrap(const WrapOptions& options, Timeline& timeline)
   CTX_RETURN_IF_ERROR(output.begin(recording));
   for (PassedOn& p : passed_on) CTX_RETURN_IF_ERROR(p.begin(recording));
   auto followed = follow(options, recording, output, passed_on, timeline);
-  if (!followed) followed.error().op = kFollowing;
-  return followed;
+  if (followed) return *std::move(followed);
+  WrapError error(std::move(followed).error());
+  error.op = "follow the program";
+  error.was_started = true;
+  return std::unexpected(std::move(error));
 }
 
 sys::Result<FaultRun> run_with_file_size_limit(const WrapOptions& options) {

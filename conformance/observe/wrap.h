@@ -7,10 +7,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <expected>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "conformance/evidence/timeline.h"
@@ -104,18 +106,21 @@ struct WrapOptions {
   std::function<void(double seconds, std::size_t processes, std::size_t contexts)> progress;
 };
 
-// `op` of an error after the program was started: ctxconf's own fault.
-inline constexpr const char* kFollowing = "follow the program";
-
 struct Wrapped {
   bool interrupted = false;  // by a signal to ourselves
   bool timed_out = false;    // it reached its time limit and was ended
   std::string output;        // keeps_output: the end of it; hostile
 };
 
-// Appends processes, injections, notes and `hang` to `timeline`. The error is that of starting the
-// program (ENOENT, EACCES, ENOEXEC, ...), with its name as detail, or has kFollowing as its op.
-sys::Result<Wrapped> record_wrap(const WrapOptions& options, Timeline& timeline);
+// The error of starting the program (ENOENT, EACCES, ENOEXEC, ...), with its name as detail, or ...
+struct WrapError : sys::Error {
+  // NOLINTNEXTLINE(google-explicit-constructor): so that the errors of sys/ are passed on
+  WrapError(sys::Error error) : sys::Error(std::move(error)) {}
+  bool was_started = false;  // ... of following it: ctxconf's own fault
+};
+
+// Appends processes, injections, notes and `hang` to `timeline`.
+std::expected<Wrapped, WrapError> record_wrap(const WrapOptions& options, Timeline& timeline);
 
 // One run under RLIMIT_FSIZE=0 that discards its output.
 sys::Result<FaultRun> run_with_file_size_limit(const WrapOptions& options);

@@ -717,6 +717,7 @@ TEST_F(WrapTest, SaysWhyTheProgramDidNotStart) {
     ASSERT_FALSE(r) << name;
     EXPECT_EQ(r.error().err, err) << name;
     EXPECT_EQ(r.error().detail, name);
+    EXPECT_FALSE(r.error().was_started) << name;
     const auto limited = run_with_file_size_limit(running({name}));
     ASSERT_FALSE(limited) << name;
     EXPECT_EQ(limited.error().err, err) << name;

@@ -584,7 +584,10 @@ const std::vector<Deviation>& table() {
            p.location = Location::kAnonymous;
            p.how = p.header_how = CopyHow::kBytes;  // by the kernel: EFAULT, and no signal
          });
-       }},
+       },
+       /*needs_names=*/false,
+       Threads::kNever,
+       /*may_die=*/true},
       {"anonymous-at-once", "does not try a memfd", "pctx.publish.memfd-first", kNoHeader,
        [](Plan& plan, Rng& rng) {
          return always_publishes(plan, rng, [](Publication& p) {

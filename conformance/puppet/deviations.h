@@ -18,6 +18,7 @@ struct Deviation {
   bool (*apply)(Plan& plan, Rng& rng);
   bool needs_names = false;           // invisible on a host that cannot name mappings
   Threads threads = Threads::kNever;  // of the legal program
+  bool may_die = false;               // of a store to memory that is not there
 };
 std::span<const Deviation> deviations();
 std::vector<Deviation> thread_deviations();  // those of OTEP 4947

@@ -69,6 +69,15 @@ TEST(GenerateTest, DeviationsNameRequirementsThatExist) {
   }
 }
 
+TEST(GenerateTest, OnlyAStoreToAMemfdOfNoSizeMayEndAProgram) {
+  std::set<std::string_view> deadly;
+  for (const auto& d : deviations()) {
+    if (d.may_die) deadly.insert(d.must);
+  }
+  EXPECT_EQ(deadly, std::set<std::string_view>{"pctx.publish.memfd-sized"});
+  for (const auto& d : deviations()) EXPECT_EQ(d.may_die, deadly.contains(d.must)) << d.name;
+}
+
 // The rows of the tables in a document.
 std::set<std::string> rows_of(const char* document) {
   std::ifstream file(std::string(CTXCONF_SOURCE_DIR "/docs/") + document);

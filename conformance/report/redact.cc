@@ -300,7 +300,10 @@ RunResult redacted(RunResult run, const RedactionKey& key) {
     if (!fault.output.empty()) fault.output = redactor.hash(fault.output);
     if (!is_our_sentence(fault.text)) fault.text = redactor.hash(fault.text);
   }
-  for (RunProblem& problem : run.problems) problem.text = redactor.hash(problem.text);
+  for (RunProblem& problem : run.problems) {
+    problem.text = redactor.hash(problem.text);
+    problem.harm.clear();
+  }
   for (ExpectationProblem& problem : run.expectation_problems) {
     problem.text = redactor.quotes(problem.text);
   }

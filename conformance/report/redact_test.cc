@@ -76,7 +76,8 @@ RunResult telling_run() {
     operation.image_name = "4242#1 /opt/s3cret";
     tell(operation.picture, word);
   }
-  run.problems = {{.outcome = Outcome::kCrash, .image = {}, .text = word + " died"}};
+  run.problems = {
+      {.outcome = Outcome::kCrash, .image = {}, .text = word + " died", .harm = word + " killed"}};
   run.exit_reason = run.problems[0].text;
   run.expectation_problems = {
       {.line = 1, .exit_code = 1, .text = "ended as fail in \"4 " + word + "\"", .mend = "vi x"}};

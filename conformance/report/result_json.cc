@@ -283,6 +283,7 @@ void members(auto& m, Is<RunProblem> auto& problem) {
   m.word("outcome", problem.outcome, outcome_from, Outcome::kCrash);
   key_members(m, problem.image);
   m.text("text", problem.text);
+  m.text_if_any("harm", problem.harm, kShort);
 }
 
 void members(auto& m, Is<FaultOutcome> auto& fault) {

@@ -65,6 +65,15 @@ TEST(ResultJson, GivesHostileTextBackByteByByte) {
   EXPECT_EQ(dump.expected->masks[1].rule, expected.masks[1].rule);
 }
 
+TEST(ResultJson, OnlyAProblemThatIsHarmHasTheMember) {
+  RunResult run = ordinary_run();
+  run.problems = {{.outcome = Outcome::kCrash, .image = {}, .text = "it died"}};
+  EXPECT_FALSE(to_result_json(run).contains("\"harm\""));
+  EXPECT_EQ(read_back(run).problems.at(0).harm, "");
+  run.problems[0].harm = hostile_text();
+  EXPECT_EQ(read_back(run).problems.at(0).harm, hostile_text());
+}
+
 TEST(ResultJson, HoldsThePictures) {
   const RunResult run = ordinary_run();
   const RunResult again = read_back(run);

@@ -15,6 +15,10 @@
 
 namespace ctxconf::conformance {
 
+// The OTEPs, by number.
+inline constexpr int kProcessContext = 4719;
+inline constexpr int kThreadContext = 4947;
+
 enum class Level { kStatic, kSnapshot, kSyscalls, kStores, kSteps, kRace, kPuppet, kNone };
 enum class Mode { kAttach, kWrap, kRun, kElf, kReader };
 enum class Strength { kMust, kShould, kMay };

@@ -174,15 +174,23 @@ Finding child_has_none(const ImageEvidence& e) {
                       kFork);
 }
 
-std::string ending_of(const ImageEvidence& e, std::int64_t pid) {
+// Null: it is not in the recording.
+const Process* process_of(const ImageEvidence& e, std::int64_t pid) {
   const auto process = std::ranges::find_if(e.timeline->processes, [&](const Process& p) {
     return p.session == e.process->session && p.pid == pid;
   });
-  if (process == e.timeline->processes.end()) return "";
-  if (process->killed_by && !process->ended_by_us) {
-    return fmt::format("killed by signal {}", *process->killed_by);
-  }
-  return process->exit_code ? fmt::format("exited {}", *process->exit_code) : "";
+  return process == e.timeline->processes.end() ? nullptr : &*process;
+}
+
+// The signal that ended it, if that was not ours.
+std::optional<int> killed_by(const Process* process) {
+  return process == nullptr || process->ended_by_us ? std::nullopt : process->killed_by;
+}
+
+std::string ending_of(const Process* process) {
+  if (const auto signal = killed_by(process)) return fmt::format("killed by signal {}", *signal);
+  if (process == nullptr || !process->exit_code) return "";
+  return exit_text(*process->exit_code);
 }
 
 // A child that was to publish: what it shows instead; nothing: what it was given, which is counted,
@@ -193,18 +201,19 @@ std::optional<Finding> wrong_publication(const ImageEvidence& e, const DrivenOpe
   const auto wrong = [&](std::string saw, std::string signature) {
     Finding f = failed(std::move(saw), std::move(signature));
     f.evidence = {request_line(d)};
-    if (const auto ending = ending_of(e, child.pid); !ending.empty()) {
+    if (const auto ending = ending_of(process_of(e, child.pid)); !ending.empty()) {
       f.evidence.push_back(fmt::format("child {} {}", child.pid, ending));
     }
     return f;
   };
   const ImageView* view = view_of(d, child.pid);
   if (view == nullptr || !view->snapshot) {
-    const auto ending = ending_of(e, child.pid);
+    const Process* process = process_of(e, child.pid);
+    const auto signal = killed_by(process);
     // What could not be observed may have been killed with its parent, later.
-    const bool later = view != nullptr && ending == fmt::format("killed by signal {}", SIGKILL);
-    if (!ending.starts_with("killed") || later) return std::nullopt;
-    return wrong(fmt::format("child {} was {} when it published", child.pid, ending),
+    const bool later = view != nullptr && signal == SIGKILL;
+    if (!signal || later) return std::nullopt;
+    return wrong(fmt::format("child {} was {} when it published", child.pid, ending_of(process)),
                  "the child died");
   }
   const Published now = published_at(*e.session, view);
@@ -417,7 +426,11 @@ Finding memfd_not_leaked(const ImageEvidence& e) {
 }
 
 constexpr auto kDrivenForkRules = std::to_array<RequirementRule>({
-    {"pctx.fork.child-has-none", child_has_none, AskedOf::kTestee, RestsOn::kOperations},
+    {.id = "pctx.fork.child-has-none",
+     .rule = child_has_none,
+     .asked_of = AskedOf::kTestee,
+     .rests_on = RestsOn::kOperations,
+     .rests_on_naming_calls = true},
     {"pctx.fork.child-publishes-own", child_publishes_own, AskedOf::kTestee, RestsOn::kOperations},
     {"pctx.fork.parent-untouched", parent_untouched, AskedOf::kTestee, RestsOn::kOperations},
     {"pctx.fork.same-pid-namespace", same_pid_namespace, AskedOf::kTestee, RestsOn::kOperations},

@@ -840,8 +840,11 @@ Finding failure_recoverable(const ImageEvidence& e) {
 }
 
 constexpr auto kDrivenProcessRules = std::to_array<RequirementRule>({
-    {"pctx.publish.existing-becomes-update", existing_becomes_update, AskedOf::kTestee,
-     RestsOn::kOperations},
+    {.id = "pctx.publish.existing-becomes-update",
+     .rule = existing_becomes_update,
+     .asked_of = AskedOf::kTestee,
+     .rests_on = RestsOn::kOperations,
+     .rests_on_other_calls = true},
     {"pctx.publish.on-init", publish_on_init, AskedOf::kTestee, RestsOn::kOperations},
     {"pctx.publish.available-while-idle", available_while_idle, AskedOf::kTestee,
      RestsOn::kOperations},

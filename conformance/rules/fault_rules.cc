@@ -140,7 +140,10 @@ std::string remedy(const ImageEvidence& e, std::string_view options) {
 }
 
 Finding needs(const ImageEvidence& e, std::string_view options) {
-  return unobservable(kNoSuchFault, remedy(e, options));
+  Finding f = unobservable("needs fault injection: no call failed that this requirement is about",
+                           remedy(e, options));
+  f.kind = FindingKind::kNoSuchFault;
+  return f;
 }
 
 Finding not_concluded(const ImageEvidence& e) {
@@ -155,7 +158,8 @@ Finding death(const ImageEvidence& e, std::string_view fault, const Calls& calls
   const char* name = sigabbrev_np(*e.process->killed_by);
   Finding f =
       failed(fmt::format("SIG{} ended the program after {}", name == nullptr ? "?" : name, fault),
-             kDiedOfFault);
+             "died of the fault");
+  f.kind = FindingKind::kDiedOfFault;
   for (const SystemCall* c : calls) {
     if (f.evidence.size() < 4) f.evidence.push_back(call_line(*c));
   }
@@ -1061,8 +1065,10 @@ constexpr auto kFaultRules = std::to_array<RequirementRule>({
      AskedOf::kImages, RestsOn::kEvents, UnderFaults::kItsSubject},
     {"pctx.publish.no-name-at-all", at_faulted_calls<no_name_at_all>, AskedOf::kImages,
      RestsOn::kEvents, UnderFaults::kItsSubject},
-    {"pctx.publish.survives-total-denial", at_faulted_calls<survives_total_denial>,
-     AskedOf::kImages, RestsOn::kEvents, UnderFaults::kItsSubject},
+    {.id = "pctx.publish.survives-total-denial",
+     .rule = at_faulted_calls<survives_total_denial>,
+     .under_faults = UnderFaults::kItsSubject,
+     .holds_without_context = true},
     {"pctx.update.timestamp-later", at_faulted_calls<timestamp_later>, AskedOf::kImages,
      RestsOn::kEvents, UnderFaults::kItsSubject},
 });

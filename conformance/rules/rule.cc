@@ -42,6 +42,10 @@ std::span<const RequirementRule> all_rules() {
   return rules;
 }
 
+const RequirementRule& rule_of_refused_contexts() {
+  return *std::ranges::find_if(all_rules(), &RequirementRule::reports_refused_contexts);
+}
+
 const RequirementRule* rule_of(std::string_view id) {
   const auto rules = all_rules();
   const auto it = std::ranges::find(rules, id, &RequirementRule::id);

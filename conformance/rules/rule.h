@@ -52,10 +52,25 @@ struct RequirementRule {
   RestsOn rests_on = RestsOn::kEvents;
   UnderFaults under_faults = UnderFaults::kNotJudged;
   ClockCell clock_cell = ClockCell::kNotJudged;
+  // A pass rests on the naming calls, as at the levels syscalls, stores and steps of OTEP 4719:
+  // they tell which stores are an operation, and where a step trace begins and ends.
+  bool rests_on_naming_calls = false;
+  // Whether memory was unmapped meanwhile decides it.
+  bool rests_on_other_calls = false;
+  // A program that publishes no process context may decide it.
+  bool holds_without_context = false;
+  // Judges the program under RLIMIT_FSIZE=0, in a run of its own.
+  bool is_of_file_size_limit = false;
+  // Reports that a context was refused which every SDK takes, whatever was to be shown with it.
+  bool reports_refused_contexts = false;
+  // Of an ELF file: where it is broken, readers find the variable all the same.
+  bool leaves_variable_findable = false;
 
   bool is_about_faults() const { return under_faults == UnderFaults::kItsSubject; }
 };
 
+// The one that reports_refused_contexts.
+const RequirementRule& rule_of_refused_contexts();
 // Null when this version has no check for the requirement.
 const RequirementRule* rule_of(std::string_view id);
 std::span<const RequirementRule> all_rules();
@@ -84,10 +99,6 @@ std::span<const RequirementRule> slot_step_rules();     // level steps
 
 // Whether the rule judges this image, in which a call was answered by fault injection.
 bool is_judged_under_faults(const RequirementRule& rule, const ImageEvidence& evidence);
-
-inline constexpr const char* kNoSuchFault =
-    "needs fault injection: no call failed that this requirement is about";  // saw
-inline constexpr const char* kDiedOfFault = "died of the fault";             // a signature
 
 // What rules return. A failure leaves its outcome to the requirement's severity:
 // kFail here becomes warn or info for such a requirement.

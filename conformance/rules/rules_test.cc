@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "conformance/rules/conventions.h"
 #include "conformance/rules/rule.h"
@@ -151,6 +152,31 @@ World world_of(const Writer& writer) {
   w.see({writer.candidate()}, 2, Moment::kNamed, 3);
   w.see({writer.candidate()}, 4, Moment::kExit);
   return w;
+}
+
+std::vector<std::string_view> ids_with(bool RequirementRule::* flag) {
+  std::vector<std::string_view> out;
+  for (const RequirementRule& r : all_rules()) {
+    if (r.*flag) out.push_back(r.id);
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+TEST(Rules, WhatDependsOnARequirementIsSaidInTheRecordOfItsRule) {
+  using List = std::vector<std::string_view>;
+  EXPECT_EQ(ids_with(&RequirementRule::rests_on_naming_calls), List{"pctx.fork.child-has-none"});
+  EXPECT_EQ(ids_with(&RequirementRule::rests_on_other_calls),
+            (List{"pctx.publish.existing-becomes-update", "pctx.update.old-payload-until-zero",
+                  "pctx.update.same-mapping"}));
+  EXPECT_EQ(ids_with(&RequirementRule::holds_without_context),
+            (List{"pctx.publish.survives-file-size-limit", "pctx.publish.survives-total-denial"}));
+  EXPECT_EQ(ids_with(&RequirementRule::is_of_file_size_limit),
+            List{"pctx.publish.survives-file-size-limit"});
+  EXPECT_EQ(ids_with(&RequirementRule::reports_refused_contexts), List{"tctx.attach.visible"});
+  EXPECT_EQ(rule_of_refused_contexts().id, "tctx.attach.visible");
+  EXPECT_EQ(ids_with(&RequirementRule::leaves_variable_findable),
+            (List{"tctx.tls.is-pointer", "tctx.tls.symbol-type"}));
 }
 
 TEST(Rules, ALegalContextContradictsNothing) {

@@ -77,17 +77,10 @@ class RulesAboutStates : public StateJudge {
   }
 };
 
-// The naming calls tell which stores are an operation, and where a step trace begins and ends.
-bool rests_on_calls(const Requirement& r) {
-  if (r.id.starts_with("tctx.")) return false;
-  return r.level == Level::kSyscalls || r.level == Level::kStores || r.level == Level::kSteps ||
-         r.id == "pctx.fork.child-has-none";
-}
-
-// Whether memory was unmapped meanwhile decides these.
-bool rests_on_other_calls(const Requirement& r) {
-  return r.id == "pctx.publish.existing-becomes-update" || r.id == "pctx.update.same-mapping" ||
-         r.id == "pctx.update.old-payload-until-zero";
+bool rests_on_naming_calls(const Requirement& r, const RequirementRule& rule) {
+  const bool by_level =
+      r.level == Level::kSyscalls || r.level == Level::kStores || r.level == Level::kSteps;
+  return rule.rests_on_naming_calls || (by_level && r.otep == kProcessContext);
 }
 
 }  // namespace
@@ -128,9 +121,10 @@ std::optional<Finding> rests_on_dropped(const Image& image, const RequirementRul
   return std::nullopt;
 }
 
-std::optional<Finding> rests_on_dropped_calls(const Image& image, const Requirement& r) {
-  std::uint64_t dropped = rests_on_calls(r) ? image.calls_dropped : 0;
-  if (rests_on_other_calls(r)) dropped += image.other_calls_dropped;
+std::optional<Finding> rests_on_dropped_calls(const Image& image, const Requirement& r,
+                                              const RequirementRule& rule) {
+  std::uint64_t dropped = rests_on_naming_calls(r, rule) ? image.calls_dropped : 0;
+  if (rule.rests_on_other_calls) dropped += image.other_calls_dropped;
   if (dropped == 0) return {};
   return unobservable(fmt::format("{} system call{} not kept: there were too many", dropped,
                                   dropped == 1 ? " was" : "s were"),

@@ -19,6 +19,7 @@ const StateJudge& state_judge();
 // judged; nothing: it does not.
 std::optional<Finding> rests_on_dropped(const Image& image, const RequirementRule& rule);
 // The same for system calls that were not kept.
-std::optional<Finding> rests_on_dropped_calls(const Image& image, const Requirement& requirement);
+std::optional<Finding> rests_on_dropped_calls(const Image& image, const Requirement& requirement,
+                                              const RequirementRule& rule);
 
 }  // namespace ctxconf::conformance

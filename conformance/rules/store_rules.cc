@@ -614,11 +614,17 @@ struct StoreRequirement {
   StoreRule rule;
   About about;
   RuleFunction at_stores;
+  bool rests_on_other_calls = false;
 };
 
 template <StoreRule kRule, About kAbout>
 constexpr StoreRequirement store_requirement(std::string_view id) {
   return {id, kRule, kAbout, at_stores<kRule, kAbout>};
+}
+
+constexpr StoreRequirement resting_on_other_calls(StoreRequirement requirement) {
+  requirement.rests_on_other_calls = true;
+  return requirement;
 }
 
 constexpr std::array kStoreRequirements = {
@@ -634,14 +640,15 @@ constexpr std::array kStoreRequirements = {
         "pctx.update.timestamp-single-store"),
     store_requirement<zero_single_store, About::kUpdates>("pctx.update.zero-single-store"),
     store_requirement<signature_untouched, About::kUpdates>("pctx.update.signature-untouched"),
-    store_requirement<old_payload_until_zero, About::kUpdates>(
-        "pctx.update.old-payload-until-zero"),
+    resting_on_other_calls(store_requirement<old_payload_until_zero, About::kUpdates>(
+        "pctx.update.old-payload-until-zero")),
 };
 
 constexpr auto kStoreRules = [] {
   std::array<RequirementRule, kStoreRequirements.size()> out;
   std::ranges::transform(kStoreRequirements, out.begin(), [](const StoreRequirement& r) {
-    return RequirementRule{r.id, r.at_stores};
+    return RequirementRule{
+        .id = r.id, .rule = r.at_stores, .rests_on_other_calls = r.rests_on_other_calls};
   });
   return out;
 }();

@@ -33,8 +33,8 @@ std::string names(const std::vector<const RequirementResult*>& results) {
 // program survives something without one.
 bool is_mere_absence(const RequirementResult& r) {
   if (r.requirement->role == Role::kReader) return false;
-  return (r.outcome == Outcome::kInfo && r.requirement->id.starts_with("pctx.")) ||
-         r.requirement->id.starts_with("pctx.publish.survives-");
+  return (r.outcome == Outcome::kInfo && r.requirement->otep == kProcessContext) ||
+         r.holds_without_context;
 }
 
 bool fails(Outcome o, bool strict) {

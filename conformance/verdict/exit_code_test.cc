@@ -94,6 +94,14 @@ TEST(ExitCode, IsFourWhenNothingWasJudged) {
   RunResult threads = run_of({Outcome::kInfo});
   threads.results[0].requirement = Catalogue::builtin().find("tctx.tls.prefers-tlsdesc");
   EXPECT_EQ(concluded(threads).front(), '0');
+  // A pass that needs no context is no other result.
+  RunResult survives = run_of({Outcome::kPass, Outcome::kFail});
+  survives.results[0].holds_without_context = true;
+  EXPECT_EQ(concluded(survives).front(), '1');
+  survives.results.pop_back();
+  EXPECT_EQ(concluded(survives),
+            "4 none of 1 requirement could be judged except pctx.header.signature, judged without "
+            "a context: no published context was seen");
   // Even with na-ok, nothing was judged.
   RunResult na = run_of({Outcome::kNa});
   na.results[0].expected = Expected::kAsExpected;

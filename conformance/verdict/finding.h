@@ -68,12 +68,21 @@ struct EventLocation {
   std::string missing;  // what should have followed: "a naming call"; empty: the event is wrong
 };
 
+// What decides which of the findings of one requirement count.
+enum class FindingKind : std::uint8_t {
+  kOther,
+  kNoSuchFault,  // unobservable: no call failed that the requirement is about
+  kDiedOfFault,  // the process did not live through a fault
+  kEndedCheck,   // the adapter died in a check
+};
+
 struct Finding {
   std::string requirement;  // id of the catalogue
   ImageKey image;
   std::string image_name;  // "12 /usr/bin/python3.11", from the testee: hostile text
   Outcome outcome = Outcome::kUnobservable;
   NaReason na_reason = NaReason::kCapability;  // only for kNa
+  FindingKind kind = FindingKind::kOther;      // not in reports
   // The requirement is broken, but no reader that follows the protocol notices it. The reading of
   // numbered steps then decides the outcome. Not in reports.
   bool unnoticed = false;

@@ -26,7 +26,9 @@ struct RequirementResult {
   std::vector<Finding> findings;             // one per image, worst first
   Expected expected = Expected::kNone;
   std::string expectation_note;  // "issue=... until=..."
-  std::string trace_path;        // a recording with only the evidence of this result; empty: none
+  // It may be decided by a program that publishes no process context. Not in reports.
+  bool holds_without_context = false;
+  std::string trace_path;  // a recording with only the evidence of this result; empty: none
 };
 
 // A problem of the expectations file, with the command that fixes it.
@@ -63,6 +65,9 @@ struct RunProblem {
   Outcome outcome = Outcome::kCrash;  // kFail, kCrash, kTimeout or kHarnessError
   ImageKey image;                     // pid 0: the whole run
   std::string text;                   // hostile
+  // What a reader did: "left its target stopped, as its tracer"; empty: another problem. Hostile.
+  // NOLINTNEXTLINE(readability-redundant-member-init): g++ misses it in aggregates without
+  std::string harm = {};
 };
 
 // One cell of the fault matrix: the result of the program under one fault.
