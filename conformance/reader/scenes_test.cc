@@ -8,11 +8,13 @@
 #include <chrono>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "conformance/reader/play_scene.h"
 #include "conformance/reader/target.h"
+#include "conformance/reader/vector_requirements.h"
 #include "conformance/requirements/catalogue.h"
 #include "conformance/rules/reader_rules.h"
 #include "sys/memory_reader.h"
@@ -112,12 +114,23 @@ TEST(ScenesTest, AThreadIsMovedDuringItsOwnSampleUnlessItIsStopped) {
   }
 }
 
+TEST(ScenesTest, RecordsOfVectorRequirementsAreOfRequirementsThatExist) {
+  std::set<std::string_view> known;
+  for (const VectorRequirement& r : kVectorRequirements) {
+    EXPECT_TRUE(known.insert(r.id).second) << r.id;
+    EXPECT_NE(reader_rule_of(r.id), nullptr) << r.id;
+  }
+  EXPECT_TRUE(vector_requirement("tctx.reader.half-ids").compared.names);
+  EXPECT_FALSE(vector_requirement("tctx.reader.header-read-28").compared.names);
+}
+
 TEST(ScenesTest, EachRequirementOfReadersIsShown) {
   std::set<std::string> shown;
   for (const Scene* s : all_scenes()) {
     shown.insert(s->requirements.begin(), s->requirements.end());
     shown.insert(s->also.begin(), s->also.end());
   }
+  for (const auto& id : shown) EXPECT_NE(reader_rule_of(id), nullptr) << id;
   for (const Specification& specification : Catalogue::builtin().specifications()) {
     for (const Requirement& r : specification.requirements) {
       if (r.role != Role::kReader || r.modes.empty()) continue;

@@ -17,6 +17,7 @@
 #include "conformance/reader/message_content.h"
 #include "conformance/reader/publish.h"
 #include "conformance/reader/scenes.h"
+#include "conformance/reader/vector_requirements.h"
 #include "conformance/text/json_text.h"
 #include "golden/vector.h"
 
@@ -84,25 +85,6 @@ bool is_text(const std::string& bytes) {
   }
 }
 
-// What the answer about a record decides for one requirement: a mistake in something else must not
-// show there.
-struct Compared {
-  bool ids = true;
-  bool flags = false;
-  bool names = true;
-};
-
-Compared compared_for(std::string_view requirement) {
-  constexpr std::string_view kOnlyIds[] = {
-      "tctx.reader.attrs-read-when-needed", "tctx.reader.header-read-28",
-      "tctx.reader.key-map-missing", "tctx.reader.large-record-ids",
-      "tctx.reader.zero-ids-no-link"};
-  if (std::ranges::find(kOnlyIds, requirement) != std::end(kOnlyIds)) return {.names = false};
-  if (requirement == "tctx.reader.trace-flags") return {.flags = true, .names = false};
-  if (requirement == "tctx.reader.zero-ids-keep-attributes") return {.ids = false};
-  return {};
-}
-
 // How a value that is not UTF-8 is shown is left to the reader.
 std::string content_of(const golden::RecordContent& c, const Compared& compared) {
   Json out = Json::object();
@@ -150,8 +132,7 @@ std::vector<std::string> requirements_of(const Vector& v) {
   std::vector<std::string> out;
   std::ranges::copy_if(v.requirements, std::back_inserter(out),
                        [](const std::string& id) { return id.contains(".reader."); });
-  // No process has the other byte order here: what else the vector is about decides.
-  move_to_end(out, [](const std::string& id) { return id.ends_with(".byte-order"); });
+  move_to_end(out, [](const std::string& id) { return vector_requirement(id).decides_last; });
   return out;
 }
 
@@ -176,27 +157,24 @@ bool has_key(const golden::Attributes& attributes, std::string_view key) {
 
 // What the vector takes for granted, and is not itself about.
 std::vector<Premise> premises_of(const Vector& v) {
-  const auto requirement = requirement_of(v);
-  const bool is_usual = requirement == "pctx.reader.decodes-process-context";
-  std::vector<Premise> out = {is_usual ? Premise::kFound : Premise::kInline};
-  const auto add = [&](Premise premise, std::string_view about) {
-    if (requirement != about) out.push_back(premise);
+  const VectorRequirement about = vector_requirement(requirement_of(v));
+  std::vector<Premise> out = {about.is_usual ? Premise::kFound : Premise::kInline};
+  const auto add = [&](Premise premise) {
+    if (about.subject != premise) out.push_back(premise);
   };
   for (const auto& content : v.process_context.expect) {
     if (!has_only_text(content.resource) || !has_only_text(content.attributes)) {
-      add(Premise::kKinds, "pctx.reader.any-value-kinds");
+      add(Premise::kKinds);
     }
     const bool has_usual_keys = has_key(content.resource, "service.name") &&
                                 has_key(content.resource, "service.instance.id");
-    if (!has_usual_keys) add(Premise::kFewAttributes, "pctx.reader.no-required-attributes");
-    if (!content.attributes.empty()) {
-      add(Premise::kField2, "pctx.reader.decodes-process-context");
-    }
-    if (content.resource.empty()) add(Premise::kNoResource, "pctx.reader.resource-absent");
+    if (!has_usual_keys) add(Premise::kFewAttributes);
+    if (!content.attributes.empty()) add(Premise::kField2);
+    if (content.resource.empty()) add(Premise::kNoResource);
   }
   const auto& c = v.process_context;
-  if (c.payload_at - c.mapping_address >= c.mapping_size && !is_usual) {
-    add(Premise::kElsewhere, "pctx.reader.follows-pointer");
+  if (c.payload_at - c.mapping_address >= c.mapping_size && !about.is_usual) {
+    add(Premise::kElsewhere);
   }
   if (v.name() == "resource-split-around-attributes") out.push_back(Premise::kOtherOrder);
   return out;
@@ -204,11 +182,11 @@ std::vector<Premise> premises_of(const Vector& v) {
 
 std::vector<AnswerClaim> process_claims_of(const Vector& v) {
   const auto requirement = requirement_of(v);
-  if (requirement != "pctx.reader.survives-bad-payload") {
+  if (vector_requirement(requirement).claim != VectorClaim::kAnyAnswer) {
     return {claim(requirement, allowed_by(v, v.process_context.expect), v.comment)};
   }
   auto any = not_used();
-  any.push_back(accept());  // a reader may report what comes before the mistake
+  any.push_back(accept());
   return {claim(requirement, any, v.comment)};
 }
 
@@ -217,7 +195,7 @@ Scene process_scene(const Vector& v) {
   SceneBuilder s("vector-" + std::string(v.name()), v.comment);
   s.rests_only_on(premises_of(v));
   if (c.layout != abi::HeaderLayout::kH5) s.shows_draft(std::string(abi::fields_of(c.layout).id));
-  if (requirement_of(v) == "pctx.reader.decodes-process-context") {
+  if (vector_requirement(requirement_of(v)).is_usual) {
     s.also_shows("pctx.reader.timestamp-before-fields");
     s.also_shows("pctx.reader.fallible-remote-reads");
   }
@@ -276,29 +254,25 @@ bool is_whole(const golden::ThreadRecordVector& r) {
 
 // Whether it matters that nothing can be read after it.
 bool ends_memory(const Vector& v) {
-  constexpr std::string_view kAboutTheEnd[] = {"tctx.reader.attrs-read-when-needed",
-                                               "tctx.reader.header-read-28"};
-  const auto requirement = requirement_of(v);
-  return !is_whole(v.thread_record) ||
-         std::ranges::find(kAboutTheEnd, requirement) != std::end(kAboutTheEnd);
+  return !is_whole(v.thread_record) || vector_requirement(requirement_of(v)).is_about_the_end;
 }
 
 // What an answer about the record decides.
 std::vector<AnswerClaim> claims_of(const Vector& v) {
   const auto allowed = [&](const std::string& requirement) {
-    return allowed_by(v, v.thread_record.expect, compared_for(requirement));
+    return allowed_by(v, v.thread_record.expect, vector_requirement(requirement).compared);
   };
   auto any = no_context();
   any.push_back(accept());
-  constexpr const char* kOdd = "tctx.reader.last-occurrence-odd";
   constexpr const char* kLargeIds = "tctx.reader.large-record-ids";
   const auto all = requirements_of(v);
   const std::string& first = all.front();
+  const VectorClaim how = vector_requirement(first).claim;
   // Each of the other requirements is broken in a way of its own.
-  if (first == kOdd && all.size() > 1) {
-    return {claim(kOdd, any, v.comment), claim(all[1], allowed(all[1]), v.comment)};
+  if (how == VectorClaim::kAnyBesides && all.size() > 1) {
+    return {claim(first, any, v.comment), claim(all[1], allowed(all[1]), v.comment)};
   }
-  if (first == kLargeIds || first == kSurvivesLarge) {
+  if (how == VectorClaim::kLargeRecord) {
     std::vector<AnswerClaim> out = {claim(kSurvivesLarge, any, v.comment)};
     const bool has_ids = std::ranges::find(all, kLargeIds) != all.end();
     if (has_ids) out.push_back(claim(kLargeIds, allowed(kLargeIds), v.comment));

@@ -97,6 +97,20 @@ class DriverTest : public testing::Test {
   Timeline timeline_;
 };
 
+TEST(ChecksTest, AreForRequirementsThatExist) {
+  for (const auto& groups : {process_groups(), thread_groups(), record_groups()}) {
+    for (const Group& group : groups) {
+      for (const Check& check : group.checks) {
+        for (const auto& globs : {check.requirements, check.also}) {
+          for (const auto glob : globs) {
+            EXPECT_TRUE(Catalogue::builtin().has_match(glob)) << check.name << ": " << glob;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(AppendTest, WhatAGroupLacksTheRunLacks) {
   Timeline whole;
   Timeline part;
