@@ -158,6 +158,27 @@ class NewRequirementTest(unittest.TestCase):
             rules = [path.read_text(encoding="utf-8") for path in (self.root / "conformance/rules").glob("*_rules.cc")]
             self.assertEqual(sum(text.count(signature) for text in rules), 1, new)
 
+    def test_a_rule_inherits_no_member_that_is_about_its_neighbour_alone(self):
+        for like, row in (
+                ("pctx.publish.survives-file-size-limit",
+                 '{.id = "pctx.a.b", .rule = a_b, .rests_on = RestsOn::kStates, '
+                 '.under_faults = UnderFaults::kItsSubject},'),
+                ("pctx.publish.survives-total-denial",
+                 '{.id = "pctx.a.b", .rule = at_faulted_calls<a_b>, .under_faults = UnderFaults::kItsSubject},'),
+                ("tctx.tls.symbol-type", '{.id = "tctx.a.b", .rule = a_b, .under_faults = UnderFaults::kJudged},'),
+                ("tctx.attach.visible",
+                 '{.id = "tctx.a.b", .rule = a_b, .asked_of = AskedOf::kTestee, .rests_on = RestsOn::kOperations, '
+                 '.under_faults = UnderFaults::kJudged},'),
+                ("pctx.update.old-payload-until-zero",
+                 'resting_on_other_calls(store_requirement<a_b, About::kUpdates>( "pctx.a.b")),'),
+                ("pctx.reader.default-detection", '{.id = "pctx.a.b", .rule = answers, .trait = "defaults"},')):
+            with self.subTest(like):
+                script = load_script()
+                sources = script.Sources(self.root)
+                script.add_rule(sources, like.split(".")[0] + ".a.b", like)
+                text, = sources.changed.values()
+                self.assertIn(row, " ".join(text.split()))
+
     def test_a_scene_is_played_in_the_group_of_its_neighbour(self):
         self.run_script("pctx.reader.of-this-test", "--like", "pctx.reader.no-permission")
         text = (self.root / "conformance/reader/scenes_early.cc").read_text(encoding="utf-8")

@@ -173,7 +173,7 @@ TEST(Rules, WhatDependsOnARequirementIsSaidInTheRecordOfItsRule) {
             (List{"pctx.publish.survives-file-size-limit", "pctx.publish.survives-total-denial"}));
   EXPECT_EQ(ids_with(&RequirementRule::is_of_file_size_limit),
             List{"pctx.publish.survives-file-size-limit"});
-  EXPECT_EQ(ids_with(&RequirementRule::reports_refused_contexts), List{"tctx.attach.visible"});
+  ASSERT_EQ(ids_with(&RequirementRule::reports_refused_contexts), List{"tctx.attach.visible"});
   EXPECT_EQ(rule_of_refused_contexts().id, "tctx.attach.visible");
   EXPECT_EQ(ids_with(&RequirementRule::leaves_variable_findable),
             (List{"tctx.tls.is-pointer", "tctx.tls.symbol-type"}));
