@@ -170,7 +170,7 @@ int accesses_within(std::chrono::seconds budget, int nested, AfterStuck after) {
   return shared->began;
 }
 
-TEST(AccessWatchdog, AllowsSoMuchTimeForAllAccessesTogether) {
+TEST(AccessWatchdog, LimitsTheTimeOfAllAccessesTogether) {
   EXPECT_EQ(accesses_within(std::chrono::seconds(10), 0, AfterStuck::kGoesOn), 4);
   EXPECT_EQ(accesses_within(std::chrono::seconds(10), 0, AfterStuck::kStays), 4);
   EXPECT_EQ(accesses_within(std::chrono::seconds(0), 0, AfterStuck::kStays), 0);

@@ -17,7 +17,7 @@ ModuleFacts module_facts(const sys::ElfImage& image, std::string path, bool exec
 // relocations, with __tls_get_addr by the sequence that only local dynamic has, and then reads,
 // writes or returns the bytes at `offset` in it. One line per instruction: "0x1148: lea rax, [rax +
 // 8]". Looks at the first 64 MiB of code, and at 32 instructions after each of at most 4096 such
-// calls. Returns the lines of at most 2 places.
+// calls. Returns the lines of at most 2 locations.
 std::vector<std::string> local_dynamic_code(const sys::ElfImage& image,
                                             std::span<const sys::TlsRelocation> relocations,
                                             std::uint64_t offset);

@@ -113,8 +113,8 @@ def check(timeline):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("bin")
-    parser.add_argument("--execs", type=int, default=PROCESSES * EXECS,
-                        help=f"at least so many, in steps of {PROCESSES * EXECS}")
+    parser.add_argument("--execs", metavar="N", type=int, default=PROCESSES * EXECS,
+                        help=f"at least N, in steps of {PROCESSES * EXECS}")
     parser.add_argument("--seed", type=int, default=5)
     given = parser.parse_args()
     chance = random.Random(given.seed)

@@ -82,13 +82,13 @@ class OnFailTest(unittest.TestCase):
         self.assertEqual(done.returncode, code, (done.stdout + done.stderr)[-3000:])
         return done
 
-    def places(self):
+    def locations(self):
         """Where the stores were, according to the recording of the first run."""
         with open(os.path.join(self.out, "timeline.json"), encoding="utf-8") as file:
             timeline = json.load(file)
-        return [(place["module"], int(place["offset"], 0))
+        return [(location["module"], int(location["offset"], 0))
                 for process in timeline["processes"] for image in process["images"]
-                for place in image["locations"]]
+                for location in image["locations"]]
 
     def check_paused(self, done, requirement):
         said = re.search(rf"ctxconf: {requirement}: process (\d+) is stopped after (.*), thread", done.stderr)
@@ -100,7 +100,7 @@ class OnFailTest(unittest.TestCase):
         status = status_of(pid)
         self.assertEqual((status["State"], status["TracerPid"]), ("T", "0"))
         module, offset = place_of(pid)
-        near = [offset - at for of, at in self.places() if of == module]
+        near = [offset - at for of, at in self.locations() if of == module]
         # The trap comes after the store, whose instruction has at most 15 bytes.
         self.assertTrue(any(0 < distance <= 15 for distance in near), (module, offset, near))
         # It continues as if nothing had happened.

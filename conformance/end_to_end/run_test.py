@@ -410,8 +410,8 @@ done
                 if options:
                     continue
                 # Single-stepping is reported when it begins, however long it takes.
-                walks = re.findall(r"\r\x1b\[Kupdate-by-instructions\S* .*? (\d+) instructions stepped", seen.decode())
-                self.assertTrue(walks, seen)
+                traces = re.findall(r"\r\x1b\[Kupdate-by-instructions\S* .*? (\d+) instructions stepped", seen.decode())
+                self.assertTrue(traces, seen)
 
     def test_repeats_that_say_the_same_are_kept_once(self):
         words = ["--only", "pctx.publish.on-init", "--only", "pctx.fork.*", *QUICKLY, "--out", self.out]

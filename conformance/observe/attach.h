@@ -23,7 +23,7 @@ struct AttachOptions {
   // this is called in another thread, to end this process. Not used with all processes.
   std::chrono::milliseconds memory_deadline{10000};
   std::function<void(pid_t)> unreachable;
-  // With all processes: so long, and `watch_for`, may the copies of one process take in all. Each
+  // With all processes: the copies of one process may take this long plus `watch_for` in all. Each
   // of its pages may arrive just in time.
   std::chrono::milliseconds memory_budget{30000};
 };

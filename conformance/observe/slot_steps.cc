@@ -39,7 +39,7 @@ void SlotStepRecorder::unseen(const std::string& why) {
 }
 
 bool SlotStepRecorder::turn_is_over() const {
-  // The shortest change ends after `settled` instructions and a few more.
+  // The shortest change ends after `stable` instructions and a few more.
   const std::uint64_t least = 2 * limits_.stable;
   return turn_traces_ >= turn_.step_traces || turn_steps_ >= turn_.steps ||
          (turn_traces_ > 0 && turn_.steps - turn_steps_ < least);

@@ -112,11 +112,12 @@ struct Wrapped {
   std::string output;        // keeps_output: the end of it; hostile
 };
 
-// The error of starting the program (ENOENT, EACCES, ENOEXEC, ...), with its name as detail, or ...
+// was_started: false if the program could not be started (ENOENT, EACCES, ENOEXEC, ...; its name is
+// the detail); true for ctxconf's own fault.
 struct WrapError : sys::Error {
   // NOLINTNEXTLINE(google-explicit-constructor): so that the errors of sys/ are passed on
   WrapError(sys::Error error) : sys::Error(std::move(error)) {}
-  bool was_started = false;  // ... of following it: ctxconf's own fault
+  bool was_started = false;
 };
 
 // Appends processes, injections, notes and `hang` to `timeline`.

@@ -290,7 +290,7 @@ Scene without_defaults(bool broken) {
                      (broken ? "whose payload does not decode" : "without a context"));
   auto& b = s.script();
   if (broken) {
-    publish(b, puppet::bytes_of("this is no message"));
+    publish(b, puppet::bytes_of("this is not a message"));
   } else {
     b.fence();
   }

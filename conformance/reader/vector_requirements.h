@@ -20,7 +20,7 @@ struct Compared {
   bool names = true;
 };
 
-// Which answers decide, beside those that the vector permits.
+// Which answers decide, in addition to those that the vector permits.
 enum class VectorClaim : std::uint8_t {
   kAsTheVector,
   kAnyAnswer,    // ... any: a reader may report what comes before the mistake

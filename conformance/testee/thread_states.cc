@@ -39,9 +39,9 @@ std::string kernel_stack(std::string_view text) {
     text.remove_prefix(std::min(line.size() + 1, text.size()));
     const auto begin = line.find("] ");
     if (begin == line.npos) continue;
-    const auto place = line.substr(begin + 2);
+    const auto symbol = line.substr(begin + 2);
     out += out.empty() ? "" : " < ";
-    out += place.substr(0, place.find('+'));
+    out += symbol.substr(0, symbol.find('+'));
   }
   return out;
 }

@@ -109,7 +109,7 @@ void Agent::end_request(pid_t pid) {
   if (is_good("one-shot")) processes_.erase(pid);
 }
 
-Look Agent::look(pid_t pid) {
+SearchResult Agent::look(pid_t pid) {
   if (is_bad("pctx.reader.target-may-be-stopped:state") && state_of(pid) == 'T') return {};
   if (is_bad("pctx.reader.target-may-be-stopped") && waits_for_lock(pid)) return {};
   if (is_bad("pctx.reader.target-may-be-stopped:resumes") && state_of(pid) == 'T') {
@@ -124,20 +124,20 @@ Look Agent::look(pid_t pid) {
 Answer Agent::parent_answer(pid_t pid) {
   const pid_t parent = parent_of(pid);
   if (parent <= 1) return {};
-  const Look look = known(parent).context.read();
-  return {.result = look.result, .context = look.context};
+  const SearchResult found = known(parent).context.read();
+  return {.result = found.result, .context = found.context};
 }
 
 Answer Agent::process(pid_t pid) {
-  const Look look = this->look(pid);
+  const SearchResult found = this->look(pid);
   end_request(pid);
-  Answer out{.result = look.result, .context = look.context};
-  const bool is_refused = is_permission_error(look.error);
-  if (look.result != Result::kAbsent && !is_refused) return out;
+  Answer out{.result = found.result, .context = found.context};
+  const bool is_refused = is_permission_error(found.error);
+  if (found.result != Result::kAbsent && !is_refused) return out;
   const bool is_gone = start_ticks_of(pid) == 0 || state_of(pid) == 'Z';
   if (is_refused) {
     if (is_bad("pctx.reader.no-permission")) _exit(1);
-    if (is_bad("pctx.reader.no-permission:error")) out.failure = strerror(look.error);
+    if (is_bad("pctx.reader.no-permission:error")) out.failure = strerror(found.error);
   } else {
     if (is_bad("pctx.reader.no-context")) _exit(1);
     if (is_bad("pctx.reader.no-context:gone") && is_gone) _exit(1);
@@ -166,13 +166,13 @@ void Agent::find_variable_of(pid_t pid, Process& process, const Context& context
 }
 
 // The context whose names a sample uses.
-Look Agent::look_for_names(pid_t pid, Process& process) {
+SearchResult Agent::look_for_names(pid_t pid, Process& process) {
   const bool cached = is_good("cached-key-map") || is_good("limits-refreshes") ||
                       is_bad("tctx.reader.unknown-index-refreshes");
   if (cached && process.names_from) {
     return {.result = Result::kAccept, .context = process.names_from};
   }
-  const Look out = look(pid);
+  const SearchResult out = look(pid);
   process.names_from.reset();
   if (out.context && reference_data_of(out.context->message).reads_variable) {
     process.names_from = out.context;
@@ -181,14 +181,14 @@ Look Agent::look_for_names(pid_t pid, Process& process) {
 }
 
 Answer Agent::sample_thread(pid_t pid, pid_t tid, Process& process) {
-  Look look = look_for_names(pid, process);
+  SearchResult found = look_for_names(pid, process);
   const pid_t parent = parent_of(pid);
-  if (look.result == Result::kAbsent && is_bad("tctx.reader.fork-key-map:none")) {
-    look = known(parent).context.read();
+  if (found.result == Result::kAbsent && is_bad("tctx.reader.fork-key-map:none")) {
+    found = known(parent).context.read();
   }
-  if (look.result != Result::kAccept) {
-    const bool retries = look.result == Result::kRetry;
-    if (is_permission_error(look.error) && is_bad("tctx.reader.no-permission")) _exit(1);
+  if (found.result != Result::kAccept) {
+    const bool retries = found.result == Result::kRetry;
+    if (is_permission_error(found.error) && is_bad("tctx.reader.no-permission")) _exit(1);
     return {.result = retries ? Result::kRetry : Result::kAbsent};
   }
   const auto needs_refresh = [&](const Record& record) {
@@ -200,8 +200,8 @@ Answer Agent::sample_thread(pid_t pid, pid_t tid, Process& process) {
     process.refreshed = now;
     return true;
   };
-  if (is_good("early-modules")) find_variable_of(pid, process, *look.context);
-  ReferenceData reference = reference_data_of(look.context->message);
+  if (is_good("early-modules")) find_variable_of(pid, process, *found.context);
+  ReferenceData reference = reference_data_of(found.context->message);
   if (is_bad("tctx.reader.late-reference-data")) {
     if (!process.has_records) process.has_records = reference.reads_variable;
     reference.reads_variable = *process.has_records;
@@ -211,7 +211,7 @@ Answer Agent::sample_thread(pid_t pid, pid_t tid, Process& process) {
     if (!process.inherited) process.inherited = known(parent).context.read().context;
     if (process.inherited) reference = reference_data_of(process.inherited->message);
   }
-  find_variable_of(pid, process, *look.context);
+  find_variable_of(pid, process, *found.context);
   RecordCopy copy;
   switch (sample(pid, tid, process.accesses, copy)) {
     case SampleState::kNone:

@@ -56,8 +56,8 @@ class Agent {
 
   Process& known(pid_t pid);
   void end_request(pid_t pid);
-  Look look(pid_t pid);
-  Look look_for_names(pid_t pid, Process& process);
+  SearchResult look(pid_t pid);
+  SearchResult look_for_names(pid_t pid, Process& process);
   Answer sample_thread(pid_t pid, pid_t tid, Process& process);
   Answer parent_answer(pid_t pid);
   void find_variable_of(pid_t pid, Process& process, const Context& context);

@@ -74,8 +74,8 @@ milliseconds processor_time() {
 }
 
 // Whether another look follows at once.
-bool loops(const Look& look, bool zero) {
-  if (look.result != Result::kRetry) return false;
+bool loops(const SearchResult& found, bool zero) {
+  if (found.result != Result::kRetry) return false;
   return zero && is_bad("pctx.reader.bounded-retry");
 }
 
@@ -83,14 +83,14 @@ bool loops(const Look& look, bool zero) {
 
 void ContextReader::miss_call() { missed_call_ = is_bad("pctx.reader.hook-not-only-source"); }
 
-Look ContextReader::read() {
+SearchResult ContextReader::read() {
   const auto begin = steady_clock::now();
   if (!begin_) begin_ = begin;
   retried_ = false;
   milliseconds pause{1};
   for (unsigned i = 1;; ++i) {
     zero_ = false;
-    Look out = look();
+    SearchResult out = look();
     if (loops(out, zero_)) continue;
     if (out.result != Result::kRetry || i >= tries()) {
       if (out.result == Result::kRetry && is_bad("pctx.reader.retries-after-zero:retries")) {
@@ -114,32 +114,32 @@ bool ContextReader::must_not_look() const {
                             begin_ && steady_clock::now() - *begin_ > kStart);
 }
 
-Look ContextReader::look() {
+SearchResult ContextReader::look() {
   if (must_not_look()) return {};
   const Memory memory(pid_);
   if (auto known = look_at_known(memory)) return *std::move(known);
   auto mappings = mappings_of(pid_);
-  if (!mappings) return settled({.error = mappings.error()}, memory);
+  if (!mappings) return remembered({.error = mappings.error()}, memory);
   mappings_ = *std::move(mappings);
   const Mappings candidates = candidates_of(mappings_);
   if (candidates.empty()) {
     kept_.given_up = is_bad("pctx.reader.late-publication");
-    return settled({}, memory);
+    return remembered({}, memory);
   }
   had_candidates_ = true;
   if (waits_for_other_ == candidates) return {.result = Result::kReject, .has_candidates = true};
   auto out = choose(memory, candidates, valid_ones(memory, candidates));
   out.has_candidates = true;
-  return settled(std::move(out), memory);
+  return remembered(std::move(out), memory);
 }
 
 // What is cached, where this reader relies on it.
-std::optional<Look> ContextReader::look_at_known(const Memory& memory) {
+std::optional<SearchResult> ContextReader::look_at_known(const Memory& memory) {
   const bool unchecked = is_bad("pctx.reader.reused-address");
   if (!known_ || (!unchecked && !is_good("cached-address"))) return std::nullopt;
   const auto header = copy_header(memory, {pid_, known_->mapping});
   if (!header || (!unchecked && !is_context(*header))) return std::nullopt;
-  return settled(use(memory, {known_->mapping, *header}), memory);
+  return remembered(use(memory, {known_->mapping, *header}), memory);
 }
 
 // Those of the candidates that the first checks leave.
@@ -162,8 +162,8 @@ std::vector<ContextReader::Candidate> ContextReader::valid_ones(const Memory& me
   return out;
 }
 
-Look ContextReader::choose(const Memory& memory, const Mappings& candidates,
-                           std::vector<Candidate> valid) {
+SearchResult ContextReader::choose(const Memory& memory, const Mappings& candidates,
+                                   std::vector<Candidate> valid) {
   const bool passes_zero = is_bad("pctx.reader.mapping-established") && candidates.size() > 1;
   if (passes_zero && !valid.empty()) {
     std::erase_if(valid, [](const Candidate& c) { return c.header.timestamp == 0; });
@@ -178,12 +178,12 @@ Look ContextReader::choose(const Memory& memory, const Mappings& candidates,
   return use(memory, valid.front());
 }
 
-Look ContextReader::nothing_valid() {
+SearchResult ContextReader::nothing_valid() {
   if (is_bad("pctx.reader.skip-not-forever")) kept_.given_up = true;
   return {.result = Result::kReject, .error = error_};
 }
 
-Look ContextReader::use(const Memory& memory, const Candidate& candidate) {
+SearchResult ContextReader::use(const Memory& memory, const Candidate& candidate) {
   const auto& [mapping, header] = candidate;
   const bool is_known = known_ && known_->mapping.begin == mapping.begin;
   if (missed_call_) {
@@ -226,10 +226,10 @@ Look ContextReader::use(const Memory& memory, const Candidate& candidate) {
   return {.result = Result::kReject};
 }
 
-Look ContextReader::merged(const Memory& memory, const std::vector<Candidate>& valid) {
+SearchResult ContextReader::merged(const Memory& memory, const std::vector<Candidate>& valid) {
   auto out = std::make_shared<Context>();
   for (const Candidate& c : valid) {
-    const Look one = use(memory, c);
+    const SearchResult one = use(memory, c);
     if (one.result != Result::kAccept) continue;
     const Message& part = one.context->message;
     Message& whole = out->message;
@@ -242,20 +242,20 @@ Look ContextReader::merged(const Memory& memory, const std::vector<Candidate>& v
 }
 
 // Remembers what was found, or forgets it.
-Look ContextReader::settled(Look look, const Memory& memory) {
-  if (look.result == Result::kAccept) {
-    known_ = look.context;
-  } else if (look.result == Result::kRetry) {
+SearchResult ContextReader::remembered(SearchResult found, const Memory& memory) {
+  if (found.result == Result::kAccept) {
+    known_ = found.context;
+  } else if (found.result == Result::kRetry) {
     if (known_ && is_good("keeps-last")) return {.result = Result::kAccept, .context = known_};
   } else {
     const bool is_gone =
-        known_ && !look.has_candidates && !memory.value<char>(known_->mapping.begin);
+        known_ && !found.has_candidates && !memory.value<char>(known_->mapping.begin);
     if (is_gone && is_bad("pctx.reader.exec-drops-context") && start_ticks_of(pid_) != 0) {
       return {.result = Result::kAccept, .context = known_};
     }
     known_.reset();
   }
-  return look;
+  return found;
 }
 
 }  // namespace ctxconf::testees

@@ -30,7 +30,7 @@ struct Context {
 };
 using SharedContext = std::shared_ptr<const Context>;
 
-struct Look {
+struct SearchResult {
   Result result = Result::kAbsent;
   SharedContext context = nullptr;  // with kAccept
   int error = 0;                    // errno: why the process cannot be looked into
@@ -42,7 +42,7 @@ class ContextReader {
   explicit ContextReader(pid_t pid) : pid_(pid) {}
 
   // Looks a few times while the context is being changed.
-  Look read();
+  SearchResult read();
   // The reader was started after the process.
   void miss_call();
 
@@ -52,14 +52,15 @@ class ContextReader {
     Header header;
   };
 
-  Look look();
-  std::optional<Look> look_at_known(const Memory& memory);
+  SearchResult look();
+  std::optional<SearchResult> look_at_known(const Memory& memory);
   std::vector<Candidate> valid_ones(const Memory& memory, const Mappings& candidates);
-  Look choose(const Memory& memory, const Mappings& candidates, std::vector<Candidate> valid);
-  Look use(const Memory& memory, const Candidate& candidate);
-  Look merged(const Memory& memory, const std::vector<Candidate>& valid);
-  Look nothing_valid();
-  Look settled(Look look, const Memory& memory);
+  SearchResult choose(const Memory& memory, const Mappings& candidates,
+                      std::vector<Candidate> valid);
+  SearchResult use(const Memory& memory, const Candidate& candidate);
+  SearchResult merged(const Memory& memory, const std::vector<Candidate>& valid);
+  SearchResult nothing_valid();
+  SearchResult remembered(SearchResult found, const Memory& memory);
   bool must_not_look() const;
 
   pid_t pid_;
