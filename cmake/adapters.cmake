@@ -86,3 +86,4 @@ ctxconf_script_test(signals_test LABELS ptrace
   conformance/end_to_end/signals_test.py ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(exec_race_test LABELS ptrace
   conformance/end_to_end/exec_race_test.py ${PROJECT_BINARY_DIR}/bin)
+set_tests_properties(exec_race_test PROPERTIES PROCESSORS 2)  # It keeps all processors busy.
