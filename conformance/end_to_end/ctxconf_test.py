@@ -1875,7 +1875,8 @@ os._exit(0)
         self.assertEqual(done.code, NOT_JUDGED, done)
         left_out = f"process {program.pid} was left out: one of its pages could not be read in time"
         self.assertIn("note: " + left_out, done.out)
-        self.assertIn("exit 4: " + left_out, done.out)
+        # Another test may withhold pages at the same time, and the first that is left out is named.
+        self.assertRegex(done.out, r"exit 4: process \d+ was left out: ")
         pids = [image["pid"] for image in json.loads(self.read("out/result.json"))["images"]]
         self.assertIn(other.pid, pids)
         self.assertNotIn(program.pid, pids)
