@@ -93,11 +93,15 @@ def files_of(target):
 
 
 def timelines():
-    """The recordings, in the format of this source tree."""
+    """The recordings, in versions of the format that are read."""
     header = (ROOT / "conformance/evidence/timeline.h").read_text(encoding="utf-8")
-    version = int(re.search(r"kTimelineVersion = (\d+);", header)[1])
+    newest, oldest = (int(re.search(rf"{name} = (\d+);", header)[1])
+                      for name in ("kTimelineVersion", "kOldestTimelineVersion"))
     for name, data in files_of("timeline_fuzzer"):
-        yield name, json.loads(data) | {"version": version}
+        timeline = json.loads(data)
+        if timeline["version"] < oldest:
+            timeline["version"] = newest
+        yield name, timeline
 
 
 def timeline_seeds():

@@ -54,6 +54,8 @@ class MakeSeeds(Folder):
         context = self.dir / "seeds/thread_context_fuzzer/one-attribute-2"
         self.assertEqual(context.read_bytes(), b"\x01\x02" + bytes(28))
         self.assertFalse((self.dir / "seeds/maps_fuzzer/old").exists())
+        timelines = self.dir / "seeds/timeline_fuzzer"
+        self.assertEqual(json.loads((timelines / "old-names").read_bytes())["version"], 12)
 
     def test_no_vectors_are_an_error(self):
         done = self.make()
