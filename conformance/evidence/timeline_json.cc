@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -34,7 +35,8 @@ using sys::RemoteRange;
 constexpr std::string_view kFormat = "ctxconf-timeline";
 constexpr std::size_t kHeader = 32;
 
-// The names that version 12 has for them.
+constexpr int kVersionOfOldNames = 12;
+// The names that it has for them.
 constexpr auto kRenamed = std::to_array<RenamedMember>({
     {"after", "behind"},
     {"location", "place"},
@@ -870,7 +872,9 @@ sys::Result<Timeline> timeline_from_json(std::string_view json) {
     return sys::fail("read timeline", EINVAL, "does not say which version of the format it has");
   }
   std::string problem;
-  const JsonReader in(value, "", &problem, kRenamed);
+  const bool has_old_names = value["version"] == kVersionOfOldNames;
+  const JsonReader in(value, "", &problem,
+                      has_old_names ? kRenamed : std::span<const RenamedMember>());
   Timeline t;
   MemberReader reader(in);
   members(reader, t);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -394,30 +395,43 @@ TEST(TimelineJson, TheQuestionForAReaderComesBackTheSame) {
   EXPECT_EQ(back->sessions.at(0).operations.at(0).question, question);
 }
 
+struct Renamed {
+  const char* now;
+  const char* old;
+};
+
+constexpr auto kRenamed = std::to_array<Renamed>({
+    {"\"after\": {", "\"behind\": {"},
+    {"\"location\": ", "\"place\": "},
+    {"\"locations\": ", "\"places\": "},
+    {"\"requirements_dropped\": ", "\"rows_dropped\": "},
+    {"\"slot_step_traces\": ", "\"slot_walks\": "},
+    {"\"slot_steps_unseen\": ", "\"slot_walks_unseen\": "},
+    {"\"stable\": ", "\"settled\": "},
+    {"\"step_traces\": ", "\"walks\": "},
+    {"\"steps_unseen\": ", "\"walks_unseen\": "},
+});
+
 TEST(TimelineJson, ReadsTheOldNamesOfVersion12) {
   const std::string now = to_json(example());
   std::string old = replaced(now, "\"version\": 13", "\"version\": 12");
-  struct Name {
-    const char* now;
-    const char* old;
-  };
-  for (const Name& n : {
-           Name{"\"after\": {", "\"behind\": {"},
-           Name{"\"location\": ", "\"place\": "},
-           Name{"\"locations\": ", "\"places\": "},
-           Name{"\"requirements_dropped\": ", "\"rows_dropped\": "},
-           Name{"\"slot_step_traces\": ", "\"slot_walks\": "},
-           Name{"\"slot_steps_unseen\": ", "\"slot_walks_unseen\": "},
-           Name{"\"stable\": ", "\"settled\": "},
-           Name{"\"step_traces\": ", "\"walks\": "},
-           Name{"\"steps_unseen\": ", "\"walks_unseen\": "},
-       }) {
+  for (const Renamed& n : kRenamed) {
     ASSERT_NE(old.find(n.now), std::string::npos) << n.now;
     while (old.find(n.now) != std::string::npos) old = replaced(old, n.now, n.old);
   }
   const auto back = timeline_from_json(old);
   ASSERT_TRUE(back) << sys::to_string(back.error());
   EXPECT_EQ(to_json(*back), now);
+}
+
+TEST(TimelineJson, KnowsNoOldNamesInVersion13) {
+  const std::string now = to_json(example());
+  for (const Renamed& n : kRenamed) {
+    std::string old = now;
+    while (old.find(n.now) != std::string::npos) old = replaced(old, n.now, n.old);
+    const auto read = timeline_from_json(old);
+    EXPECT_TRUE(!read || to_json(*read) != now) << n.old;
+  }
 }
 
 TEST(TimelineJson, SaysOnlyWhereItIsNotWhole) {
