@@ -56,8 +56,8 @@ bool was_answered(const Timeline& t, std::uint32_t session) {
   });
 }
 
-void take_tally(const std::map<std::uint32_t, FaultTally>& tallies, const RunResult& run,
-                FaultOutcome& out) {
+void take_tally(const std::map<std::uint32_t, FaultTally>& tallies,
+                const std::vector<RunProblem>& problems, FaultOutcome& out) {
   const auto tally = tallies.find(out.session);
   if (tally != tallies.end()) {
     if (tally->second.judged) out.outcome = Outcome::kPass;
@@ -66,7 +66,7 @@ void take_tally(const std::map<std::uint32_t, FaultTally>& tallies, const RunRes
       out.requirements = worst.rbegin()->second;
     }
   }
-  for (const RunProblem& p : run.problems) {
+  for (const RunProblem& p : problems) {
     if (p.image.session != out.session || p.outcome <= out.outcome) continue;
     out.outcome = p.outcome;
     out.requirements.clear();
@@ -96,7 +96,8 @@ std::vector<std::string> options_of(const FaultCell& cell) {
 }
 
 FaultOutcome outcome_of(const Timeline& t, const FaultCell& cell,
-                        const std::map<std::uint32_t, FaultTally>& tallies, const RunResult& run,
+                        const std::map<std::uint32_t, FaultTally>& tallies,
+                        const std::vector<RunProblem>& problems,
                         const RequirementResult* of_limit) {
   FaultOutcome out;
   out.session = cell.session;
@@ -113,7 +114,7 @@ FaultOutcome outcome_of(const Timeline& t, const FaultCell& cell,
     out.text = "no such call was made for a publication";
   }
   if (cell.step == kFileSizeLimit && of_limit != nullptr) take_limit(*of_limit, out);
-  take_tally(tallies, run, out);
+  take_tally(tallies, problems, out);
   // If the fault explains a death or a hang, it is not a problem of the run.
   const bool silent = out.outcome == Outcome::kPass || out.outcome == Outcome::kUnobservable;
   const bool died = out.outcome == Outcome::kCrash;
@@ -159,11 +160,12 @@ bool explains_hang(const FaultCell& cell) {
 
 std::vector<FaultOutcome> fault_matrix(const Timeline& t,
                                        const std::map<std::uint32_t, FaultTally>& tallies,
-                                       const RunResult& run, const RequirementResult* of_limit) {
+                                       const std::vector<RunProblem>& problems,
+                                       const RequirementResult* of_limit) {
   std::vector<FaultOutcome> out;
   out.reserve(t.cells.size());
   for (const FaultCell& cell : t.cells) {
-    out.push_back(outcome_of(t, cell, tallies, run, of_limit));
+    out.push_back(outcome_of(t, cell, tallies, problems, of_limit));
   }
   for (const Session& s : t.sessions) {
     if (s.faults.empty()) continue;
@@ -175,7 +177,7 @@ std::vector<FaultOutcome> fault_matrix(const Timeline& t,
       one.outcome = Outcome::kNa;
       one.text = "no such call was made for a publication";
     }
-    take_tally(tallies, run, one);
+    take_tally(tallies, problems, one);
     const auto same = std::ranges::find_if(
         out, [&](const FaultOutcome& o) { return o.step == one.step && o.fault == one.fault; });
     if (same == out.end()) {

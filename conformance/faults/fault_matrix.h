@@ -18,11 +18,13 @@ struct FaultTally {
   std::map<Outcome, std::vector<std::string>> failed;  // ids
 };
 
-// The results, by number of cell or session. Reads only the problems of `run`. `of_limit`: the
-// result that judges the program under the file size limit; null: it was not selected.
+// The results, by number of cell or session. `problems`: of the run, those of cells not joined.
+// `of_limit`: the result that judges the program under the file size limit; null: it was not
+// selected.
 std::vector<FaultOutcome> fault_matrix(const Timeline& timeline,
                                        const std::map<std::uint32_t, FaultTally>& tallies,
-                                       const RunResult& run, const RequirementResult* of_limit);
+                                       const std::vector<RunProblem>& problems,
+                                       const RequirementResult* of_limit);
 
 // Whether the processes of this session ran without a fault.
 bool is_without_fault(const Timeline& timeline, std::uint32_t session);

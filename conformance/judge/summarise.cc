@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -144,7 +146,7 @@ void add_repetitions(const std::vector<SceneEvidence>& scenes, RunResult& out) {
   std::map<std::string, Repetition> all;
   for (const SceneEvidence& scene : scenes) {
     const auto one = repetition_of(scene);
-    if (one) all[scene.session->group + "/" + scene.scene->name] += *one;
+    if (one) all[scene_name(*scene.session, *scene.scene)] += *one;
   }
   for (const auto& [where, sum] : all) out.notes.push_back(where + ": " + sum.text());
 }
@@ -266,39 +268,32 @@ bool is_explained(const RunResult& out, const ImageKey& image) {
   });
 }
 
-// Of problems in cells: what happened, by the problem's index.
-using InCells = std::map<std::size_t, std::string>;
-
-// `problem.text`: what happened. Adds the cell, if there is one.
-void add_problem(RunProblem problem, const FaultCell* cell, InCells& in_cells, RunResult& out) {
-  if (cell != nullptr) {
-    in_cells.emplace(out.problems.size(), problem.text);
-    problem.text += ", under " + cell->name();
-  }
-  out.problems.push_back(std::move(problem));
-}
+// A crash or a hang. `cell`: null outside cells. The text of the problem does not name the cell.
+struct BadEnding {
+  RunProblem problem;
+  const FaultCell* cell = nullptr;
+};
 
 // A program that dies or hangs of a call does so whatever the call's error: one problem each.
-void join_problems_of_cells(const Timeline& t, const InCells& in_cells, RunResult& out) {
+void add_joined(const std::vector<BadEnding>& endings, RunResult& out) {
   std::vector<RunProblem> joined;
   std::map<std::tuple<Outcome, std::string, std::string>, std::size_t> known;
-  for (std::size_t i = 0; i < out.problems.size(); ++i) {
-    RunProblem& p = out.problems[i];
-    const auto what = in_cells.find(i);
-    const FaultCell* const cell = cell_of(t, p.image.session);
-    if (what == in_cells.end() || cell == nullptr) {
-      joined.push_back(std::move(p));
+  for (const auto& [problem, cell] : endings) {
+    if (cell == nullptr) {
+      joined.push_back(problem);
       continue;
     }
     const auto [at, is_new] =
-        known.emplace(std::tuple(p.outcome, cell->step, what->second), joined.size());
+        known.emplace(std::tuple(problem.outcome, cell->step, problem.text), joined.size());
     if (is_new) {
-      joined.push_back(std::move(p));
+      joined.push_back(problem);
+      joined.back().text += ", under " + cell->name();
     } else {
       joined[at->second].text += ", " + cell->fault;
     }
   }
-  out.problems = std::move(joined);
+  out.problems.insert(out.problems.end(), std::move_iterator(joined.begin()),
+                      std::move_iterator(joined.end()));
 }
 
 // CMD itself, or a process that published, died of a signal that was not ours.
@@ -328,32 +323,41 @@ RunProblem crash_of(const Process& p, const FaultCell* cell, bool published) {
   return out;
 }
 
-void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence, InCells& in_cells,
-                 RunResult& out) {
+void add_crashes(const Timeline& t, const std::vector<ImageEvidence>& evidence,
+                 const RunResult& out, std::vector<BadEnding>& endings) {
   for (const Process& p : t.processes) {
     const FaultCell* const cell = cell_of(t, p.session);
     const bool published = std::ranges::any_of(
         evidence, [&](const ImageEvidence& e) { return e.process == &p && e.published(); });
     if (!is_crash(t, p, cell, published, out)) continue;
-    add_problem(crash_of(p, cell, published), cell, in_cells, out);
+    endings.push_back({crash_of(p, cell, published), cell});
   }
 }
 
-void add_hangs(const Timeline& t, InCells& in_cells, RunResult& out) {
+void add_hangs(const Timeline& t, std::vector<BadEnding>& endings) {
   for (const FaultCell& cell : t.cells) {
     if (cell.hang.empty() || explains_hang(cell)) continue;
     RunProblem problem;
     problem.outcome = Outcome::kTimeout;
     problem.image.session = cell.session;
     problem.text = "the program did not end by itself";
-    add_problem(std::move(problem), &cell, in_cells, out);
+    endings.push_back({std::move(problem), &cell});
   }
   if (!t.hang.empty()) {
     RunProblem problem;
     problem.outcome = Outcome::kTimeout;
     problem.text = "the program was ended as a runaway: " + t.hang;
-    out.problems.push_back(std::move(problem));
+    endings.push_back({std::move(problem), nullptr});
   }
+}
+
+// One problem for each cell, which the matrix needs, and all others.
+std::vector<RunProblem> unjoined(const std::vector<BadEnding>& endings, const RunResult& run) {
+  std::vector<RunProblem> out;
+  out.reserve(endings.size() + run.problems.size());
+  for (const BadEnding& e : endings) out.push_back(e.problem);
+  out.insert(out.end(), run.problems.begin(), run.problems.end());
+  return out;
 }
 
 // ---- images and operations
@@ -620,17 +624,17 @@ void summarise(const Timeline& t, const std::vector<ImageEvidence>& evidence,
   if (out.incomplete.empty()) out.incomplete = silent_processes(t, evidence);
   add_images(t, evidence, out);
   add_harness_fault(t, out);
-  InCells in_cells;
-  add_crashes(t, evidence, in_cells, out);
-  add_hangs(t, in_cells, out);
+  std::vector<BadEnding> endings;
+  add_crashes(t, evidence, out, endings);
+  add_hangs(t, endings);
+  add_joined(endings, out);
   add_ended_adapters(t, told.checks, out);
   add_harm(scenes, out);
   add_adapter_notes(t, out);
   if (auto note = moments_note(t); !note.empty()) out.notes.push_back(std::move(note));
   add_repetitions(scenes, out);
   add_pictures(evidence, out);
-  out.faults = fault_matrix(t, told.tallies, out, result_of_limit(out));
-  join_problems_of_cells(t, in_cells, out);
+  out.faults = fault_matrix(t, told.tallies, unjoined(endings, out), result_of_limit(out));
 }
 
 }  // namespace ctxconf::conformance
