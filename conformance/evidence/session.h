@@ -114,11 +114,12 @@ struct Session {
   friend bool operator==(const Session&, const Session&) = default;
 };
 
-// A check that the testee has not declared what it needs for.
+// A check that was left out because of what the testee declares.
 struct SkippedCheck {
   std::string name;
   std::vector<std::string> requirements;
-  std::string missing;  // the capability
+  std::string capability;       // that the testee does not declare
+  bool must_be_absent = false;  // but this one it declares, and the check is for testees without
   friend bool operator==(const SkippedCheck&, const SkippedCheck&) = default;
 };
 

@@ -69,6 +69,14 @@ void read_missing_how(const JsonReader& in, AdapterEnding& ending) {
   if (in.absent_or_null("ended")) ending.how = how_by_text(ending.text);
 }
 
+// Recordings of earlier versions have it as text before the capability.
+void read_old_capability(SkippedCheck& s) {
+  constexpr std::string_view kNot = "not ";
+  if (!s.capability.starts_with(kNot)) return;
+  s.capability.erase(0, kNot.size());
+  s.must_be_absent = true;
+}
+
 // Text that is parsed once more when it is judged.
 void json_text(auto& m, const char* name, auto& text) {
   m.text(name, text);
@@ -207,7 +215,9 @@ void members(auto& m, Is<Session> auto& s) {
 void members(auto& m, Is<SkippedCheck> auto& s) {
   m.text("name", s.name);
   m.texts("requirements", s.requirements);
-  m.text("missing", s.missing);
+  m.text("missing", s.capability);
+  if (m.has("must_be_absent", s.must_be_absent)) m.flag("must_be_absent", s.must_be_absent);
+  if constexpr (std::remove_cvref_t<decltype(m)>::kReads) read_old_capability(s);
 }
 
 OrderedJson json_of(const Session& s) { return json_by_members(s); }

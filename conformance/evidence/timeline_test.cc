@@ -326,6 +326,22 @@ TEST(TimelineJson, InAnEarlierRecordingTheTextSaysWhetherACallIsMissing) {
   }
 }
 
+TEST(TimelineJson, InAnEarlierRecordingTheTextSaysThatACapabilityMustBeAbsent) {
+  Timeline t;
+  SkippedCheck& check = t.skipped.emplace_back();
+  check.name = "tls/draft";
+  check.capability = "reader.formats:H3";
+  check.must_be_absent = true;
+  const std::string now = to_json(t);
+  const std::string old = replaced(without_member(now, "must_be_absent"), "\"reader.formats:H3\"",
+                                   "\"not reader.formats:H3\"");
+  for (const std::string& json : {now, old}) {
+    const auto back = timeline_from_json(json);
+    ASSERT_TRUE(back) << sys::to_string(back.error());
+    EXPECT_EQ(back->skipped, t.skipped);
+  }
+}
+
 TEST(TimelineJson, EveryEndOfAWatchHasTheWordThatRecordingsHaveForIt) {
   const std::vector<std::pair<WatchEnd, std::string>> words = {
       {WatchEnd::kWithImage, ""},

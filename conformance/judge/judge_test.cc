@@ -69,6 +69,23 @@ const RequirementResult& requirement(const RunResult& run, std::string_view id) 
   return *it;
 }
 
+TEST(Judge, ALeftOutCheckSaysWhatTheAdapterDeclares) {
+  Timeline t;
+  t.mode = Mode::kRun;
+  t.skipped.resize(1);
+  t.skipped[0].requirements = {"pctx.publish.mapping-private"};
+  t.skipped[0].capability = "process.update";
+  const auto reason = [&] {
+    const RunResult run = judge(t, all_requirements());
+    const RequirementResult& r = requirement(run, "pctx.publish.mapping-private");
+    EXPECT_EQ(r.outcome, Outcome::kNa);
+    return r.findings.empty() ? "" : r.findings.front().saw;
+  };
+  EXPECT_EQ(reason(), "the adapter does not declare process.update");
+  t.skipped[0].must_be_absent = true;
+  EXPECT_EQ(reason(), "the adapter declares process.update");
+}
+
 TEST(Judge, NothingPublishedJudgesNothing) {
   Timeline t;
   t.processes = {process(12, {})};

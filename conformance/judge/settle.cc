@@ -138,8 +138,6 @@ void keep_those_asked(const Timeline& t, const Requirement& r, std::vector<Findi
   if (std::ranges::any_of(findings, is_na)) std::erase_if(findings, std::not_fn(is_na));
 }
 
-constexpr std::string_view kNot = "not ";  // before a capability that an adapter must not have
-
 // Nothing that was asked of the program could have shown it.
 std::optional<Finding> not_declared(const Timeline& t, const Requirement& r) {
   const auto is_for_this = [&](const auto& check) { return is_for(check, r); };
@@ -148,10 +146,10 @@ std::optional<Finding> not_declared(const Timeline& t, const Requirement& r) {
   for (const Session& s : t.sessions) {
     if (std::ranges::any_of(s.checks, is_for_this)) return std::nullopt;
   }
-  const bool is_too_much = skipped->missing.starts_with(kNot);
-  return not_applicable(NaReason::kCapability,
-                        is_too_much ? "the adapter declares " + skipped->missing.substr(kNot.size())
-                                    : "the adapter does not declare " + skipped->missing);
+  return not_applicable(
+      NaReason::kCapability,
+      (skipped->must_be_absent ? "the adapter declares " : "the adapter does not declare ") +
+          skipped->capability);
 }
 
 // A context was refused that every SDK takes, so that nothing shows what the requirement is about.

@@ -143,7 +143,9 @@ std::vector<const Check*> Driver::checks_to_ask(const Group& group, Timeline& pa
     skipped.requirements = ids_of(selected_, check.requirements, options_.mode);
     for (auto& id : ids_of(selected_, check.also, options_.mode))
       skipped.requirements.push_back(std::move(id));
-    skipped.missing = lacks;
+    const Need need = need_from(lacks);
+    skipped.capability = need.capability;
+    skipped.must_be_absent = need.must_be_absent;
     part.skipped.push_back(std::move(skipped));
   }
   return out;

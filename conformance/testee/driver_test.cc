@@ -144,7 +144,20 @@ TEST_F(DriverTest, WhatIsNotDeclaredIsLeftOut) {
   ASSERT_TRUE(d.learn_capabilities().goes_on());
   ASSERT_TRUE(drive(d, {group}).goes_on());
   ASSERT_THAT(timeline_.skipped, SizeIs(1));
-  EXPECT_EQ(timeline_.skipped[0].missing, "process.fork");
+  EXPECT_EQ(timeline_.skipped[0].capability, "process.fork");
+  EXPECT_FALSE(timeline_.skipped[0].must_be_absent);
+  EXPECT_THAT(endings(), ElementsAre(CheckEnding::kDone));
+}
+
+TEST_F(DriverTest, WhatIsForAdaptersWithoutACapabilityIsLeftOut) {
+  Driver d = driver("none");
+  Group group = group_of("one", 2, publish);
+  group.checks[0].needs = {"not process.publish"};
+  ASSERT_TRUE(d.learn_capabilities().goes_on());
+  ASSERT_TRUE(drive(d, {group}).goes_on());
+  ASSERT_THAT(timeline_.skipped, SizeIs(1));
+  EXPECT_EQ(timeline_.skipped[0].capability, "process.publish");
+  EXPECT_TRUE(timeline_.skipped[0].must_be_absent);
   EXPECT_THAT(endings(), ElementsAre(CheckEnding::kDone));
 }
 

@@ -22,7 +22,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::string_view kNot = "not ";
 constexpr std::string_view kFormat = "reader.formats:";
 
 constexpr std::array<std::pair<Definition, const char*>, 10> kDefinitions = {{
@@ -158,13 +157,20 @@ std::optional<std::string> problem_of(const Json& line, Definition definition) {
   return (where.empty() ? "the object" : where) + ": " + error.description;
 }
 
+Need need_from(std::string_view text) {
+  constexpr std::string_view kNot = "not ";
+  if (!text.starts_with(kNot)) return {.capability = text};
+  return {.capability = text.substr(kNot.size()), .must_be_absent = true};
+}
+
 bool is_declared(const nlohmann::json& capabilities, std::string_view capability) {
   if (const auto bar = capability.find('|'); bar != std::string_view::npos) {
     return is_declared(capabilities, capability.substr(0, bar)) ||
            is_declared(capabilities, capability.substr(bar + 1));
   }
-  if (capability.starts_with(kNot))
-    return !is_declared(capabilities, capability.substr(kNot.size()));
+  if (const Need need = need_from(capability); need.must_be_absent) {
+    return !is_declared(capabilities, need.capability);
+  }
   if (capability.starts_with(kFormat)) {
     return ReaderTraits(capabilities).reads(capability.substr(kFormat.size()));
   }

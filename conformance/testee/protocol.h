@@ -69,6 +69,13 @@ void keep_settable_keys(const nlohmann::json& capabilities, nlohmann::json& memb
 // that it does not read.
 bool is_declared(const nlohmann::json& capabilities, std::string_view capability);
 
+// "not reader.formats:H3": reader.formats:H3 must be absent.
+struct Need {
+  std::string_view capability;
+  bool must_be_absent = false;
+};
+Need need_from(std::string_view text);
+
 // The capability that allows an operation; empty: always allowed, or unknown.
 std::string_view capability_of(std::string_view op);
 
