@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -68,7 +69,7 @@ void watch(AccessWatchdog::Watched& w, std::chrono::milliseconds deadline) {
 }  // namespace
 
 AccessBudget::AccessBudget(Clock::duration most, std::function<Clock::time_point()> now)
-    : most_(most), now_(std::move(now)) {}
+    : most_(most), limit_(most), now_(std::move(now)) {}
 
 void AccessBudget::begin() { since_ = now_(); }
 
@@ -77,15 +78,19 @@ void AccessBudget::end() {
   since_.reset();
 }
 
+void AccessBudget::allow_only(Clock::duration more) { limit_ = std::min(most_, spent_ + more); }
+
 bool AccessBudget::is_used_up() const {
-  return spent_ + (since_ ? now_() - *since_ : Clock::duration::zero()) >= most_;
+  return spent_ + (since_ ? now_() - *since_ : Clock::duration::zero()) >= limit_;
 }
 
 ProcessAccess::ProcessAccess(pid_t pid) {
   if (watched_here == nullptr) return;
   check_budget(*watched_here, pid);
   watched_here->pid.store(pid, std::memory_order_relaxed);
-  if (watched_here->depth++ == 0 && watched_here->budget) watched_here->budget->begin();
+  // Before `depth`: who finds the access stuck may use the budget.
+  if (watched_here->depth == 0 && watched_here->budget) watched_here->budget->begin();
+  ++watched_here->depth;
   count_change(*watched_here);
 }
 

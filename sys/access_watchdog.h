@@ -30,10 +30,13 @@ class AccessBudget {
   explicit AccessBudget(Clock::duration most, std::function<Clock::time_point()> now = Clock::now);
   void begin();  // an access that is not within another one
   void end();    // this access
+  // From now on no more than this, nor more than in all. Call it between accesses.
+  void allow_only(Clock::duration more);
   bool is_used_up() const;
 
  private:
   Clock::duration most_;
+  Clock::duration limit_;
   std::function<Clock::time_point()> now_;
   Clock::duration spent_{};
   std::optional<Clock::time_point> since_;  // of the access in progress

@@ -196,6 +196,30 @@ TEST(AccessBudget, CountsTheAccessInProgress) {
   EXPECT_TRUE(budget.is_used_up());
 }
 
+TEST(AccessBudget, MayBeAllowedOnlyALittleMore) {
+  AccessBudget::Clock::time_point now;
+  AccessBudget budget(std::chrono::seconds(10), [&] { return now; });
+  const auto access = [&](int seconds) {
+    budget.begin();
+    now += std::chrono::seconds(seconds);
+    budget.end();
+  };
+  access(4);
+  budget.allow_only(std::chrono::seconds(2));
+  access(1);
+  EXPECT_FALSE(budget.is_used_up());
+  budget.allow_only(std::chrono::seconds(2));
+  access(1);
+  EXPECT_FALSE(budget.is_used_up()) << "it counts from the last time";
+  access(1);
+  EXPECT_TRUE(budget.is_used_up());
+  budget.allow_only(std::chrono::seconds(5));
+  access(2);
+  EXPECT_FALSE(budget.is_used_up());
+  access(1);
+  EXPECT_TRUE(budget.is_used_up()) << "10 seconds in all";
+}
+
 TEST(AccessWatchdog, WatchesNothingWhereNoThreadCanBeMade) {
   const pid_t pid = fork();
   if (pid == 0) {

@@ -41,6 +41,10 @@ int attach_to(const JudgeOptions& options, const std::vector<std::string>& pids,
       std::chrono::duration_cast<milliseconds>(attach.memory_deadline * options.timeout_scale);
   attach.memory_budget =
       std::chrono::duration_cast<milliseconds>(attach.memory_budget * options.timeout_scale);
+  attach.time_for_all =
+      std::chrono::duration_cast<milliseconds>(attach.time_for_all * options.timeout_scale);
+  attach.late_look =
+      std::chrono::duration_cast<milliseconds>(attach.late_look * options.timeout_scale);
   attach.unreachable = give_up_on;
   const Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;

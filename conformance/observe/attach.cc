@@ -189,18 +189,29 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
   const auto modules = std::make_shared<ModuleCache>();
   std::vector<std::shared_ptr<AttachedProcess>> watched;
   const auto most = options.memory_budget + options.watch_for;
+  sys::AccessBudget everything(options.time_for_all + options.watch_for);
+  everything.begin();
   const auto comes_back = [&](pid_t pid, const std::shared_ptr<sys::AccessBudget>& budget,
                               const std::function<void()>& work) {
     if (!all) {
       work();
       return true;
     }
-    if (is_done_in_time(options.memory_deadline, budget, work)) return true;
+    const bool is_late = everything.is_used_up();
+    if (is_late) budget->allow_only(options.late_look);
+    const auto deadline =
+        is_late ? std::min(options.memory_deadline, options.late_look) : options.memory_deadline;
+    if (is_done_in_time(deadline, budget, work)) return true;
     out.left_a_thread = true;
-    timeline.notes.push_back("process " + std::to_string(pid) + " was left out: " +
-                             (budget->is_used_up() ? "copies of its memory took " +
-                                                         std::to_string(most.count()) + " ms in all"
-                                                   : "one of its pages could not be read in time") +
+    std::string why = "one of its pages could not be read in time";
+    if (budget->is_used_up()) {
+      why = "copies of its memory took " + std::to_string(most.count()) + " ms in all";
+    }
+    if (is_late) {
+      why = "a look at its memory took " + std::to_string(options.late_look.count()) +
+            " ms after the time for all processes was over";
+    }
+    timeline.notes.push_back("process " + std::to_string(pid) + " was left out: " + why +
                              " (userfaultfd, FUSE)");
     if (timeline.incomplete.empty()) timeline.incomplete = timeline.notes.back();
     return false;

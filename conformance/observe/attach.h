@@ -19,13 +19,18 @@ struct AttachOptions {
   std::vector<pid_t> pids;  // empty: every process that publishes
   std::chrono::milliseconds watch_for{1000};
   SnapshotLimits limits;
-  // A page that does not arrive within this time (sys/access_watchdog.h) cannot be waited for; then
-  // this is called in another thread, to end this process. Not used with all processes.
+  // A page that does not arrive within this time (sys/access_watchdog.h) cannot be waited for. Then
+  // `unreachable` is called in another thread, to end this process. With all processes, the process
+  // that has the page is left out instead, unless no thread can be created that waits for it.
   std::chrono::milliseconds memory_deadline{10000};
   std::function<void(pid_t)> unreachable;
   // With all processes: the copies of one process may take this long plus `watch_for` in all. Each
   // of its pages may arrive just in time.
   std::chrono::milliseconds memory_budget{30000};
+  // With all processes: after so long, and `watch_for`, one look at a process must not wait longer
+  // than `late_look` for its memory.
+  std::chrono::milliseconds time_for_all{300000};
+  std::chrono::milliseconds late_look{2000};
 };
 
 struct Attached {

@@ -243,26 +243,56 @@ TEST_F(AttachTest, SaysThatAProcessMayNotBeLookedAt) {
   EXPECT_THAT(heard, ContainsRegex("\n[1-9][0-9]* processes could not be examined"));
 }
 
-// A thread of the observer stays where the time was used up.
-TEST_F(AttachTest, LeavesOutAProcessWhoseCopiesTakeTooLongTogether) {
-  const Writer writer;
+// What a process says that attaches to all: its notes, and whether it recorded `pid`. A thread of
+// it stays where the time was used up.
+std::string heard_of(pid_t pid, const AttachOptions& options) {
   const Forked observer([&](int to) {
-    auto options = watching({}, 0ms);
-    options.memory_budget = 0ms;
     Timeline t;
     const auto all = record_attach(options, t);
     std::string heard = all && all->left_a_thread ? "left a thread" : "none left";
     for (const auto& n : t.notes) heard += "\n" + n;
     heard += "\nincomplete: " + t.incomplete;
-    if (process_of(t, writer.pid()) != nullptr) heard += "\nrecorded";
+    if (process_of(t, pid) != nullptr) heard += "\nrecorded";
     say(to, heard);
   });
-  const auto heard = observer.hear();
+  return observer.hear();
+}
+
+TEST_F(AttachTest, LeavesOutAProcessWhoseCopiesTakeTooLongTogether) {
+  const Writer writer;
+  auto options = watching({}, 0ms);
+  options.memory_budget = 0ms;
+  const auto heard = heard_of(writer.pid(), options);
   EXPECT_THAT(heard, StartsWith("left a thread\n"));
   EXPECT_THAT(heard, HasSubstr("\nprocess " + std::to_string(writer.pid()) +
                                " was left out: copies of its memory took 0 ms in all"));
   EXPECT_THAT(heard, ContainsRegex("\nincomplete: process [0-9]+ was left out: copies"));
   EXPECT_THAT(heard, Not(HasSubstr("\nrecorded")));
+}
+
+TEST_F(AttachTest, LeavesOutEachSlowProcessOnceTheTimeForAllIsOver) {
+  const Writer first;
+  const Writer second;
+  auto options = watching({}, 0ms);
+  options.time_for_all = 0ms;
+  options.late_look = 0ms;
+  const auto heard = heard_of(first.pid(), options);
+  EXPECT_THAT(heard, StartsWith("left a thread\n"));
+  for (const auto* w : {&first, &second}) {
+    EXPECT_THAT(heard, HasSubstr("\nprocess " + std::to_string(w->pid()) +
+                                 " was left out: a look at its memory took 0 ms after the time "
+                                 "for all processes was over"));
+  }
+  EXPECT_THAT(heard, ContainsRegex("\nincomplete: process [0-9]+ was left out: a look"));
+  EXPECT_THAT(heard, Not(HasSubstr("\nrecorded")));
+}
+
+TEST_F(AttachTest, RecordsAnyOtherProcessAfterTheTimeForAll) {
+  const Writer writer;
+  auto options = watching({}, 0ms);
+  options.time_for_all = 0ms;
+  options.late_look = 1h;
+  EXPECT_THAT(heard_of(writer.pid(), options), HasSubstr("\nrecorded"));
 }
 
 // Publishes, and returns at the first look: its payload is memory that nobody has touched, and a
