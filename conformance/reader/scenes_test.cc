@@ -114,6 +114,21 @@ TEST(ScenesTest, AThreadIsMovedDuringItsOwnSampleUnlessItIsStopped) {
   }
 }
 
+// A reader sees a thread that sleeps, not one that is about to.
+TEST(ScenesTest, AThreadThatIsToWakeUpSleepsWhenTheReaderBegins) {
+  std::set<std::string> shown;
+  for (const Scene* s : all_scenes()) {
+    for (const Question* q : questions_of(*s)) {
+      for (const Hold& h : q->holds) {
+        if (!h.unless_stopped) continue;
+        shown.insert(s->name);
+        EXPECT_EQ(q->state, 'S') << s->name << ": " << h.name;
+      }
+    }
+  }
+  EXPECT_THAT(shown, UnorderedElementsAre("record-of-a-sleeper"));
+}
+
 TEST(ScenesTest, RecordsOfVectorRequirementsAreOfRequirementsThatExist) {
   std::set<std::string_view> known;
   for (const VectorRequirement& r : kVectorRequirements) {

@@ -310,6 +310,7 @@ Scene wakes_during_the_read() {
   hold.unless_stopped = true;
   Question q = about_thread(a, {claim("tctx.reader.only-while-stopped", one_of(first, second),
                                       "an answer mixes two contents of a record")});
+  q.state = 'S';
   q.holds.push_back(std::move(hold));
   s.ask(std::move(q));
   return std::move(s).scene();
