@@ -96,6 +96,14 @@ std::optional<Finding> nothing_wrong(const SceneEvidence& scene, const Samples& 
   return std::nullopt;
 }
 
+// What a reader that reads threads that run gets wrong is mentioned, if it says so.
+std::optional<Finding> as_declared(std::optional<Finding> f, const ReaderTraits& traits) {
+  if (f && f->outcome == Outcome::kFail && traits.says("unsynchronised")) {
+    f->outcome = Outcome::kInfo;
+  }
+  return f;
+}
+
 std::optional<Finding> only_while_stopped(const SceneEvidence& scene, std::string_view id) {
   const Samples samples = samples_of(scene);
   for (const Sample& s : samples.all) {
@@ -104,16 +112,10 @@ std::optional<Finding> only_while_stopped(const SceneEvidence& scene, std::strin
     if (read == s.reads.end()) continue;
     const std::string saw =
         "it read while the thread was running: " + call_text(**read, *s.operation->question);
-    constexpr const char* kSignature = "the thread is read while it runs";
-    Finding f =
-        scene.traits.says("unsynchronised") ? info(saw, kSignature) : failed(saw, kSignature);
-    return at_syscalls(in_scene(scene, *s.operation, std::move(f)));
+    Finding f = failed(saw, "the thread is read while it runs");
+    return as_declared(at_syscalls(in_scene(scene, *s.operation, std::move(f))), scene.traits);
   }
-  auto by_answers = answers(scene, id);
-  if (by_answers && by_answers->outcome == Outcome::kFail && scene.traits.says("unsynchronised")) {
-    by_answers->outcome = Outcome::kInfo;
-  }
-  return worse(nothing_wrong(scene, samples), std::move(by_answers));
+  return worse(nothing_wrong(scene, samples), as_declared(answers(scene, id), scene.traits));
 }
 
 // Whether the call lets the thread run.
@@ -184,11 +186,10 @@ std::optional<Finding> sampled_in_one_stop(const SceneEvidence& scene, std::stri
   for (const Sample& s : samples.all) {
     const auto torn = torn_sample(s);
     if (!torn) continue;
-    return at_syscalls(
-        in_scene(scene, *s.operation,
-                 failed(*torn + order_of(s), "a sample is read in more than one stop")));
+    Finding f = failed(*torn + order_of(s), "a sample is read in more than one stop");
+    return as_declared(at_syscalls(in_scene(scene, *s.operation, std::move(f))), scene.traits);
   }
-  auto by_answers = answers(scene, id);
+  auto by_answers = as_declared(answers(scene, id), scene.traits);
   if (by_answers && by_answers->outcome == Outcome::kPass && samples.all.empty()) {
     by_answers = no_reads(scene);
   }

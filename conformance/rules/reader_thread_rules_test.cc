@@ -271,6 +271,19 @@ TEST(ReaderThreadRules, AnAnswerThatMixesTwoSamplesFails) {
   EXPECT_EQ(f->signature, "an answer mixes two contents of a record");
 }
 
+TEST(ReaderThreadRules, ASampleOfSeveralStopsIsOnlyMentionedOfAReaderThatSaysSo) {
+  LiteralScene unseen;
+  unseen.mixes(kOneStop);
+  unseen.declare("unsynchronised", true);
+  EXPECT_EQ(unseen.outcome(kOneStop), Outcome::kInfo);
+  unseen.answers_with_span("01");
+  EXPECT_EQ(unseen.outcome(kOneStop), Outcome::kUnobservable);
+  LiteralScene seen;
+  seen.slot().fixed().thread_runs().attributes();
+  seen.declare("unsynchronised", true);
+  EXPECT_EQ(seen.outcome(kOneStop), Outcome::kInfo);
+}
+
 TEST(ReaderThreadRules, AnswersAloneDoNotShowThatASampleIsOfOneStop) {
   LiteralScene s;
   s.mixes(kOneStop);
