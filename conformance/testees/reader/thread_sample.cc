@@ -5,8 +5,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -28,7 +30,8 @@ constexpr Choice kBadSample[] = {
     {"tctx.reader.only-while-stopped:asleep", "does not stop a thread that sleeps"},
     {"tctx.reader.only-while-stopped:attributes", "lets the thread run before it reads attributes"},
     {"tctx.reader.one-stop-per-sample", "reads attributes in another stop"},
-    {"tctx.reader.one-stop-per-sample:ring", "the same 2 ms later, and its reads are not seen"},
+    {"tctx.reader.one-stop-per-sample:ring",
+     "the same once the thread has run, and its reads are not seen"},
     {"tctx.reader.one-stop-per-sample:slot", "reads the record in another stop than the slot"},
     {"tctx.reader.null-slot", "reads 28 bytes at address 0 and reports an error"},
     {"tctx.reader.survives-bad-pointer", "samples a process no more after a failing read"},
@@ -47,6 +50,14 @@ const Choices kSampleChoices{kBadSample, kGoodSample};
 
 namespace {
 
+// How long the thread has run, in ns; nothing: this kernel does not say.
+std::optional<std::uint64_t> time_run(pid_t pid, pid_t tid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid) +
+                     "/schedstat");
+  std::uint64_t out = 0;
+  return file >> out ? std::optional(out) : std::nullopt;
+}
+
 // A sample of one thread, and how often it is stopped for that.
 class Sampler {
  public:
@@ -64,6 +75,7 @@ class Sampler {
     resume();
     return stop();
   }
+  void let_run();
   bool learn_thread_pointer();
   SampleState look_at(const Access& access, RecordCopy& out);
   SampleState copy_at(std::uint64_t record, RecordCopy& out);
@@ -88,6 +100,20 @@ bool Sampler::stop() {
   return true;
 }
 
+// On a busy machine a thread that may run does not do so at once.
+void Sampler::let_run() {
+  constexpr std::chrono::milliseconds kLatest{200};
+  constexpr std::chrono::milliseconds kUsual{2};  // where it is not known
+  constexpr std::chrono::microseconds kBetweenLooks{100};
+  const auto before = time_run(pid_, tid_);
+  resume();
+  const auto until = std::chrono::steady_clock::now() + (before ? kLatest : kUsual);
+  while (std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(kBetweenLooks);
+    if (before && time_run(pid_, tid_) != before) return;
+  }
+}
+
 bool Sampler::learn_thread_pointer() {
   std::optional<std::uint64_t> pointer;
   const bool is_crowded =
@@ -104,10 +130,7 @@ bool Sampler::learn_thread_pointer() {
 bool Sampler::copy(std::uint64_t record, std::size_t offset, void* to, std::size_t size) {
   const bool attributes = offset >= kFixedSize;
   const bool later = is_bad("tctx.reader.one-stop-per-sample:ring");
-  if (attributes && later) {
-    resume();
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
+  if (attributes && later) let_run();
   const bool again = later || is_bad("tctx.reader.one-stop-per-sample");
   if (attributes && again && !stop_again()) return false;
   if (attributes && is_bad("tctx.reader.only-while-stopped:attributes")) stopped_.reset();
