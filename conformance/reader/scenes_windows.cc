@@ -223,7 +223,11 @@ Scene churn() {
   update_to(v.other, v.other_size, now);
   update_to(v.p.payload, v.p.size, now + 1);
   update_without_end(s, std::move(round));
-  for (int i = 0; i < 8; ++i) s.ask(either_of(v.p, v.first, v.second));
+  for (int i = 0; i < 8; ++i) {
+    Question q = either_of(v.p, v.first, v.second);
+    q.shown.emplace_back("other payload", Part{v.other, v.other_size});
+    s.ask(std::move(q));
+  }
   return std::move(s).scene();
 }
 

@@ -319,7 +319,7 @@ TEST(ReaderThreadRules, HitsAndMissesOfARecordThatIsRewrittenAreStated) {
   s.answers_with_span("02");
   s.question().repeated = true;
   EXPECT_EQ(s.judge(kOneStop)->saw,
-            "of 1 answers 0 have one content, 1 the other, 0 none, 0 a mixture (hits: 0, misses: "
+            "of 1 answer 0 have one content, 1 the other, 0 none, 0 a mixture (hits: 0, misses: "
             "1)");
 }
 

@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "conformance/rules/reader_findings.h"
 #include "conformance/text/json_limits.h"
@@ -37,15 +40,15 @@ void add_answer(const AnswerClaim& claim, const Operation& operation, const Read
   ++(has_result(operation, "accept") ? to.other : to.none);
 }
 
+// A reader that believes a copy of a payload makes no other one.
 void add_looks(const ReaderQuestion& q, Repetition& to) {
-  constexpr std::uint64_t kTimestamp = 16;
-  constexpr std::uint64_t kSize = 8;
-  constexpr std::size_t kLooks = 2;  // of a reader that meets no update
   const ShownMemory* const header = shown(q, "header");
-  if (header == nullptr || q.calls.empty()) return;
-  const auto looks = reads_of(q, {.at = header->at + kTimestamp, .size = kSize});
-  if (looks.empty()) return;
-  to.looked_again = to.looked_again.value_or(0) + (looks.size() > kLooks ? 1 : 0);
+  if (header == nullptr || reads_of(q, {.at = header->at, .size = header->size}).empty()) return;
+  std::size_t copies = 0;
+  for (const ShownMemory& s : q.shown) {
+    if (s.name.ends_with("payload")) copies += reads_of(q, {.at = s.at, .size = 1}).size();
+  }
+  to.looked_again = to.looked_again.value_or(0) + (copies > 1 ? 1 : 0);
 }
 
 // One that looks by itself says nothing where nothing has changed.
@@ -59,11 +62,12 @@ bool was_asked(const Operation& operation) {
 
 std::string Repetition::text() const {
   std::string out = fmt::format(
-      "of {} answers {} have one content, {} the other, {} none, {} a mixture (hits: {}, misses: "
+      "of {} answer{} {} have one content, {} the other, {} none, {} a mixture (hits: {}, misses: "
       "{})",
-      answers(), first, second, none, other, none + other, first + second);
+      answers(), answers() == 1 ? "" : "s", first, second, none, other, none + other,
+      first + second);
   if (looked_again) {
-    out += fmt::format("; for {} the timestamp was read more than twice", *looked_again);
+    out += fmt::format("; for {} a payload was copied more than once", *looked_again);
   }
   return out;
 }
@@ -79,16 +83,17 @@ Repetition& Repetition::operator+=(const Repetition& more) {
 
 std::optional<Repetition> repetition_of(const SceneEvidence& scene) {
   Repetition out;
-  std::string_view last;  // of a reader that looks by itself
+  // By process and thread: the last report of a reader that looks by itself.
+  std::map<std::pair<std::int32_t, std::int32_t>, std::string_view> reports;
   for (const Operation* operation : scene.operations) {
     const ReaderQuestion& q = *operation->question;
-    if (!q.repeated || q.claims.empty() || operation->reply.empty()) continue;
-    if (!was_asked(*operation)) {
-      if (operation->reply == last) continue;
-      last = operation->reply;
-    }
+    if (operation->reply.empty()) continue;
+    const bool asked = was_asked(*operation);
+    const bool is_old = !asked && std::exchange(reports[{q.process, q.thread}], operation->reply) ==
+                                      operation->reply;
+    if (!q.repeated || q.claims.empty() || is_old) continue;
     add_answer(q.claims.front(), *operation, scene.traits, out);
-    if (was_asked(*operation)) add_looks(q, out);
+    if (asked) add_looks(q, out);
   }
   if (out.answers() == 0) return std::nullopt;
   return out;

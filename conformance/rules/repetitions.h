@@ -15,7 +15,7 @@ struct Repetition {
   std::uint64_t second = 0;  // the same for the second one
   std::uint64_t none = 0;    // without any: the reader met a change
   std::uint64_t other = 0;   // a mixture
-  // The timestamp was read more than twice for the answer; nothing: no read was seen.
+  // A payload was copied more than once for the answer; nothing: no read was seen.
   std::optional<std::uint64_t> looked_again;
 
   std::uint64_t answers() const { return first + second + none + other; }

@@ -19,6 +19,7 @@ using testing::Optional;
 constexpr const char* kRequirement = "pctx.reader.rereads-timestamp";
 constexpr std::uint64_t kHeader = 0x1000;
 constexpr std::uint64_t kPayload = 0x2000;
+constexpr std::uint64_t kOther = 0x3000;  // where an update puts the payload
 
 json context(const std::string& name) {
   const json attribute = {{"key", "service.name"}, {"value", {{"stringValue", name}}}};
@@ -48,7 +49,8 @@ class RepeatedScene {
                            .never = {},
                            .otherwise = "an answer mixes two versions"}};
     o.question->shown = {{.name = "header", .at = kHeader, .size = 32, .bytes = {}},
-                         {.name = "payload", .at = kPayload, .size = 100, .bytes = {}}};
+                         {.name = "payload", .at = kPayload, .size = 100, .bytes = {}},
+                         {.name = "other payload", .at = kOther, .size = 120, .bytes = {}}};
     return *this;
   }
   RepeatedScene& accepts(const std::string& name) {
@@ -98,7 +100,7 @@ RepeatedScene one_of_each() {
   RepeatedScene s;
   s.accepts("one").looks();
   s.accepts("two").looks();
-  s.says("retry").copies(kHeader, 32).copies(kHeader, 32).copies(kHeader, 32);
+  s.says("retry").looks().looks();
   s.says("absent").copies(kHeader, 32);
   return s;
 }
@@ -112,10 +114,25 @@ TEST(Repetitions, EachAnswerCountsOnce) {
       Optional(Repetition{.first = 1, .second = 1, .none = 3, .other = 1, .looked_again = 1}));
 }
 
+TEST(Repetitions, OnlyAnotherCopyOfAPayloadIsAnotherLook) {
+  RepeatedScene compares_first;
+  compares_first.accepts("one").copies(kHeader, 32).looks();
+  EXPECT_THAT(compares_first.repetition().value_or(Repetition()).looked_again, Optional(0U));
+  RepeatedScene in_pieces;
+  in_pieces.accepts("one").copies(kHeader, 32).copies(kPayload, 64).copies(kPayload + 64, 36);
+  EXPECT_THAT(in_pieces.repetition().value_or(Repetition()).looked_again, Optional(0U));
+  RepeatedScene elsewhere;
+  elsewhere.accepts("one").looks().copies(kOther, 120).copies(kHeader, 32);
+  EXPECT_THAT(elsewhere.repetition().value_or(Repetition()).looked_again, Optional(1U));
+}
+
 TEST(Repetitions, ATextStatesHitsAndMisses) {
   EXPECT_EQ(
       (Repetition{.first = 17, .second = 15, .none = 7, .other = 1, .looked_again = {}}.text()),
       "of 40 answers 17 have one content, 15 the other, 7 none, 1 a mixture (hits: 8, misses: 32)");
+  EXPECT_EQ(
+      (Repetition{.first = 0, .second = 1, .none = 0, .other = 0, .looked_again = {}}.text()),
+      "of 1 answer 0 have one content, 1 the other, 0 none, 0 a mixture (hits: 0, misses: 1)");
 }
 
 TEST(Repetitions, RepeatsOfARunAreAdded) {
@@ -139,13 +156,23 @@ TEST(Repetitions, WhatAReaderReportsByItselfCountsOnceUntilItChanges) {
       Optional(Repetition{.first = 2, .second = 1, .none = 0, .other = 0, .looked_again = {}}));
 }
 
+// Whoever asked first may have heard of no context, before anything changed.
+TEST(Repetitions, WhatAReaderReportedBeforeTheTargetChangedIsNoHit) {
+  RepeatedScene s;
+  s.looks_by_itself().says("absent").last().repeated = false;
+  s.says("absent").accepts("one").says("absent");
+  EXPECT_THAT(
+      s.repetition(),
+      Optional(Repetition{.first = 1, .second = 0, .none = 1, .other = 0, .looked_again = {}}));
+}
+
 TEST(Repetitions, APassStatesThem) {
   RepeatedScene s = one_of_each();
   const Finding f = s.judge();
   EXPECT_EQ(f.outcome, Outcome::kPass);
   EXPECT_EQ(f.saw,
             "of 4 answers 1 have one content, 1 the other, 2 none, 0 a mixture (hits: 2, misses: "
-            "2); for 1 the timestamp was read more than twice");
+            "2); for 1 a payload was copied more than once");
 }
 
 TEST(Repetitions, SoDoesAReaderWhoseReadsAreNotSeen) {
