@@ -337,11 +337,28 @@ class Lint {
           "formats has no schema version of records: ctxconf reader asks about no record in a "
           "thread");
     }
+    note_formats();
     for (const auto& [name, value] : declared_.items()) {
       if (name.starts_with("reader") && !is_known(name)) {
         note(fmt::format("there is no capability {}", cut_name(name)));
       }
     }
+  }
+
+  // A reader may be ahead of ctxconf.
+  void note_formats() {
+    if (!declared_.contains("reader")) return;
+    for (const Json& format : declared_["reader"].value("formats", Json::array())) {
+      const auto name = format.get<std::string>();
+      if (!abi::is_thread_schema(name) && !is_draft(name)) {
+        note(fmt::format("ctxconf reader shows nothing of the format {}", cut_name(name)));
+      }
+    }
+  }
+
+  static bool is_draft(std::string_view name) {
+    constexpr std::array<std::string_view, 4> kDrafts = {"H0", "H1", "H2", "H3"};
+    return std::ranges::find(kDrafts, name) != kDrafts.end();
   }
 
   bool reads_records() const {

@@ -453,7 +453,7 @@ class ByHand(unittest.TestCase):
                 (process, {"result": "accept"}, None, 'process says "accept" and has no context'),
                 ({"reader.record": {}}, {"result": "accept"}, None, "record says .* no record"),
                 ({"reader.process": []}, {}, None, "hello got a reply that breaks the protocol"),
-                ({"reader": {"formats": ["tls-v1"]}}, {}, None, "hello got a reply that breaks the protocol"),
+                ({"reader": {"formats": [1]}}, {}, None, "hello got a reply that breaks the protocol"),
                 (watch, {}, {"pid": "x", "result": "absent"}, "reader.watch: an event that breaks"),
                 (watch, {}, {"pid": 1, "result": "absent"}, "1, which it was not told to watch"),
                 (watch, {}, {"pid": 0, "result": 1}, "reader.watch: an event that breaks"),
@@ -472,7 +472,9 @@ class ByHand(unittest.TestCase):
                 ({"reader.watch": {}}, "reader.watch declares no poll_ms"),
                 ({"reader.watch": {"poll_ms": 1}, "reader.process": {}}, "does not use reader.watch"),
                 ({"reader.process": {}, "reader.watch_threads": {}}, "means nothing without"),
-                ({"reader.thread": {}, "reader": {"formats": ["H1"]}}, "formats has no schema version of records")):
+                ({"reader.thread": {}, "reader": {"formats": ["H1"]}}, "formats has no schema version of records"),
+                ({"reader.thread": {}, "reader": {"formats": ["tls_v1", "tls-v1"]}},
+                 "ctxconf reader shows nothing of the format tls-v1\n")):
             with self.subTest(caps):
                 code, text = self.lint_reader(caps, {"result": "absent"}, None)
                 self.assertEqual(code, 0, text)
