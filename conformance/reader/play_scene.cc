@@ -77,7 +77,12 @@ void take_peaks(const std::map<pid_t, std::uint64_t>& sizes, ReaderQuestion& out
   }
 }
 
-// By a signal or by a tracer.
+bool needs_thirty_two_bits(const Scene& scene) {
+  return std::ranges::any_of(
+      scene.host, [](const std::string& fact) { return fact.ends_with(kThirtyTwoBitProgram); });
+}
+
+// A signal or a tracer has stopped it.
 bool is_stopped(pid_t thread) {
   const auto facts = sys::process_facts(thread);
   return facts && (facts->state == 'T' || facts->state == 't');
@@ -154,6 +159,8 @@ bool Stage::move(Operations operations) {
   if (check.unshown.empty() && !stopped_) {
     check.unshown = "the scene could not be played: " +
                     (played ? target_->problem() : to_string(played.error()));
+    // The program was made at the build, so it is this host that refuses it.
+    if (needs_thirty_two_bits(scene_)) check.remedy = "a kernel that runs 32-bit programs";
   }
   return false;
 }
@@ -508,7 +515,7 @@ Lack lacking(const Scene& scene, const StageOptions& stage) {
       return {.what = "it needs another user, and ctxconf does not run as root",
               .remedy = "run ctxconf as root"};
     }
-    if (fact == kThirtyTwoBitProgram && access((stage.programs + "/" + fact).c_str(), X_OK) != 0) {
+    if (fact.ends_with(kThirtyTwoBitProgram) && access(fact.c_str(), X_OK) != 0) {
       return {.what = "ctxconf was built without a 32-bit program",
               .remedy = "build ctxconf where g++-multilib is installed"};
     }

@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -101,7 +104,7 @@ class PlaySceneTest : public testing::Test {
     if (at == session().checks.end()) throw std::out_of_range(name);
     return *at;
   }
-  // Of the check.
+  // Those of the check that ask for this.
   std::vector<const Operation*> operations(const std::string& name, std::string_view op) const {
     std::vector<const Operation*> out;
     for (const Operation& o : session().operations) {
@@ -236,6 +239,24 @@ TEST_F(PlaySceneTest, AReaderIsNotAskedWhatTheHostCannotShow) {
   EXPECT_THAT(check("unchanged").remedy, HasSubstr("CONFIG_ANON_VMA_NAME"));
 }
 
+TEST_F(PlaySceneTest, ThirtyTwoBitProgramsNeedAKernelThatRunsThem) {
+  const std::string folder = testing::TempDir() + "play_scene_XXXXXX";
+  std::vector<char> name(folder.c_str(), folder.c_str() + folder.size() + 1);
+  ASSERT_NE(mkdtemp(name.data()), nullptr);
+  const std::filesystem::path made = name.data();
+  const std::filesystem::path program = made / kThirtyTwoBitProgram;
+  std::ofstream(program) << "of another machine";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  SceneBuilder s = begin("refused");
+  s.needs_host(program);
+  s.script().exec(program, {});
+  s.ask(Question());
+  play({"bad_reader"}, {std::move(s).scene()});
+  EXPECT_THAT(check("refused").unshown, HasSubstr("could not be played"));
+  EXPECT_EQ(check("refused").remedy, "a kernel that runs 32-bit programs");
+  std::filesystem::remove_all(made);
+}
+
 std::string lack_of(const std::string& fact, const StageOptions& stage) {
   Scene scene;
   scene.host = {fact};
@@ -255,13 +276,14 @@ TEST(LackingTest, SaysWhichFactTheHostLacks) {
   }
   EXPECT_EQ(lack_of("root", stage),
             geteuid() == 0 ? "" : "it needs another user, and ctxconf does not run as root");
-  const bool has_program = access(CTXCONF_BIN_DIR "/process_writer_32", X_OK) == 0;
-  EXPECT_EQ(lack_of(kThirtyTwoBitProgram, stage),
+  const std::string program = CTXCONF_BIN_DIR "/process_writer_32";
+  const bool has_program = access(program.c_str(), X_OK) == 0;
+  EXPECT_EQ(lack_of(program, stage),
             has_program ? "" : "ctxconf was built without a 32-bit program");
+  EXPECT_EQ(lack_of("/nonexistent/process_writer_32", stage),
+            "ctxconf was built without a 32-bit program");
   EXPECT_EQ(lack_of("no_such.so", stage), "ctxconf was built without the library no_such.so");
   EXPECT_EQ(lacking(Scene(), stage).what, "");
-  stage.programs = "/nonexistent";
-  EXPECT_EQ(lack_of(kThirtyTwoBitProgram, stage), "ctxconf was built without a 32-bit program");
 }
 
 }  // namespace

@@ -18,10 +18,11 @@
 
 namespace ctxconf::conformance::reader {
 
-// Of the records in scenes: threadlocal.schema_version.
+// The threadlocal.schema_version that contexts in scenes usually have.
 inline constexpr std::string_view kUsualSchema = "tlsdesc_v1_dev";
 
-// Where the build could make one: publishes a context and stays.
+// A program that publishes a context and stays; not every build has it, and not every kernel runs
+// it.
 inline constexpr const char* kThirtyTwoBitProgram = "process_writer_32";
 
 // A part of the target's memory, whose address is known when the scene is played.
@@ -45,7 +46,9 @@ struct Hold {
   unsigned nth = 1;  // ... the first one, the second one, ...
   Operations operations;
   // Not while the thread of the question is stopped: it cannot move, and the reader reads what is
-  // there.
+  // there. A thread that a cgroup has frozen does not count as stopped: its state is 'S', and 'D'
+  // with version 1. It cannot move either, so the scene is unobservable once the time for an
+  // operation is over.
   bool unless_stopped = false;
 };
 
@@ -123,7 +126,7 @@ struct Scene {
   std::vector<std::string> requirements;  // that a crash or a hang decides
   std::vector<std::string> also;          // that it shows as well
   // What the host must have: "names" (of anonymous memory), "shmem-names", "root"; or a library of
-  // ctxconf: "slot_symbolic.so"; or kThirtyTwoBitProgram.
+  // ctxconf: "slot_symbolic.so"; or the path of kThirtyTwoBitProgram.
   std::vector<std::string> host;
   std::vector<Premise> rests_on = {Premise::kInline, Premise::kElsewhere};  // in this order
 };

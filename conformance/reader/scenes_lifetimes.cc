@@ -141,10 +141,9 @@ Scene replaced_by_exec() {
 // The context is of another program, which knows nothing of scripts.
 Scene of_32_bits() {
   SceneBuilder s("32-bit-process", "a program of 32 bits publishes a context");
-  s.needs_host(kThirtyTwoBitProgram);
-  const auto programs = puppet::find_puppets();
-  s.script().exec(programs.value_or("") + "/" + kThirtyTwoBitProgram,
-                  {"--quiet", "--good", "default", "--hold", "600000"});
+  const std::string program = puppet::find_puppets().value_or("") + "/" + kThirtyTwoBitProgram;
+  s.needs_host(program);
+  s.script().exec(program, {"--quiet", "--good", "default", "--hold", "600000"});
   Message message;
   message.resource = {{"service.name", "ctxconf-testee"}};
   message.attributes = {{"ctxconf.example", "field two"}};
