@@ -195,11 +195,15 @@ Scene attributes_not_mapped() {
   r.size = 100;
   auto either = no_context();
   either.push_back(accept(ids_content(r)));
-  s.ask(about_thread(attach(b, r.encoded(), InPage::kAtTheEnd),
-                     {claim(kSurvivesPointer, either, "attributes that cannot be read do harm")}));
-  s.ask(
-      about_thread(good, {claim(kSurvivesPointer, ids_of(numbered_record(1)),
-                                "attributes that cannot be read cost another thread its record")}));
+  s.ask(about_thread(
+      attach(b, r.encoded(), InPage::kAtTheEnd),
+      {claim(kSurvivesPointer, either,
+             "a record whose attributes cannot be read leads to an error, or to other ids")}));
+  s.ask(about_thread(
+      good,
+      {claim(
+          kSurvivesPointer, ids_of(numbered_record(1)),
+          "the record of a thread is missing because the attributes of another cannot be read")}));
   return std::move(s).scene();
 }
 
@@ -382,7 +386,8 @@ Scene traced_by_another() {
   b.syscall(SYS_ptrace, {std::uint64_t{PTRACE_SEIZE}, child, 0, 0});
   auto either = not_used();
   either.push_back(accept(ids_content(hidden)));
-  Question q = about_thread(a, {claim(kNoRight, either, "a thread that it may not stop")});
+  Question q = about_thread(
+      a, {claim(kNoRight, either, "other content is reported of a thread that it may not stop")});
   q.process = child;
   s.ask(std::move(q));
   s.ask(about_thread(

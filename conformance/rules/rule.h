@@ -63,7 +63,7 @@ struct RequirementRule {
   bool is_of_file_size_limit = false;
   // Reports that a context was refused which every SDK takes, whatever was to be shown with it.
   bool reports_refused_contexts = false;
-  // Of an ELF file: where it is broken, readers find the variable all the same.
+  // It is about an ELF file; where it is broken, readers find the variable all the same.
   bool leaves_variable_findable = false;
 
   bool is_about_faults() const { return under_faults == UnderFaults::kItsSubject; }
