@@ -368,8 +368,7 @@ class WrapTest(Case):
         self.assertEqual((totals["pass"], totals["fail"], totals["selected"]), (passed, 0, of))
 
     def test_ctypes_writer_is_green(self):
-        self.expect_exit(CLEAN, "wrap", "--for", "1s", "--", PYTHON, CTYPES_WRITER, "--hold",
-                         "300", out="^exit 0: ")
+        self.expect_exit(CLEAN, "wrap", "--", PYTHON, CTYPES_WRITER, "--hold", "1", out="^exit 0: ")
 
     def test_state_beyond_those_that_are_kept(self):
         """Misleads a reader, however often the context has changed before."""
@@ -435,14 +434,14 @@ class WrapTest(Case):
     def test_program_that_never_ends_is_ended(self):
         self.expect_exit(NOT_JUDGED, "wrap", "--for", "500ms", "--", "sleep", "1000",
                          out=[r"still ran after 0\.[5-9]", r"SIGTERM \(by ctxconf\)"])
-        self.expect_exit(CLEAN, "wrap", "--for", "500ms", "--", WRITER, out="^exit 0: ")
+        self.expect_exit(CLEAN, "wrap", "--for", "5s", "--", WRITER, out="^exit 0: ")
 
     def test_program_that_publishes_without_end_is_ended(self):
-        script = f"while :; do {WRITER} --quiet --hold 30ms; done"
-        self.expect_exit(NOT_JUDGED, "wrap", "--timeout-scale", "0.1", "--", "sh", "-c", script,
+        script = f"while :; do {WRITER} --quiet --hold 200ms; done"
+        self.expect_exit(NOT_JUDGED, "wrap", "--timeout-scale", "0.2", "--", "sh", "-c", script,
                          out=[r"still ran after \d+\.\d s and was ended",
                               r"^exit 4: the program was ended after .* use --for to set"])
-        self.expect_exit(CLEAN, "wrap", "--for", "2s", "--", "sh", "-c", script)
+        self.expect_exit(CLEAN, "wrap", "--for", "5s", "--", "sh", "-c", script)
 
     def test_program_that_ignores_sigterm_is_killed(self):
         script = "trap '' TERM; echo ready; while :; do sleep 1; done"

@@ -145,7 +145,7 @@ class ReaderTest(unittest.TestCase):
         only = ("--only", "pctx.reader.version-supported", "--out", self.out, "--", BAD_READER)
         self.ctxconf(CLEAN, "reader", *only, "--good", "first-draft")
         with open(os.path.join(self.out, "timeline.json"), encoding="utf-8") as file:
-            self.assertIn("not reader.formats:H1", file.read())
+            self.assertRegex(file.read(), r'"missing": "reader.formats:H1",\s*"must_be_absent": true')
         done = self.ctxconf(FAILED, "reader", *only, "--bad", "pctx.reader.version-supported:draft")
         self.assertIn("contexts/vector-draft-h1-p1", done.stdout)
 
