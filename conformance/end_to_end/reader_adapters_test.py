@@ -69,8 +69,8 @@ class Judged(Reader):
     def test_the_answers_during_updates_are_counted(self):
         self.outcomes(0, "reader.py", options=("--only=pctx.reader.rereads-timestamp",))
         counted = re.findall(
-            r"note: windows/(\S+): of (\d+) answers (\d+) have one content, (\d+) the other, (\d+) none, "
-            r"(\d+) a mixture \(hits: (\d+), misses: (\d+)\)", self.text)
+            r"note: windows/(\S+): (\d+) answers: (\d+) with one content, (\d+) with the other, (\d+) with none, "
+            r"(\d+) mixed \(hits: (\d+), misses: (\d+)\)", self.text)
         self.assertEqual({name: int(answers) for name, answers, *_ in counted},
                          {"updates-without-end": 8, "updates-in-place": 40}, self.text)
         for _, answers, first, second, none, mixed, hits, misses in counted:

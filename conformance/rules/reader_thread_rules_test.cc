@@ -318,9 +318,10 @@ TEST(ReaderThreadRules, HitsAndMissesOfARecordThatIsRewrittenAreStated) {
   s.mixes(kOneStop);
   s.answers_with_span("02");
   s.question().repeated = true;
-  EXPECT_EQ(s.judge(kOneStop)->saw,
-            "of 1 answer 0 have one content, 1 the other, 0 none, 0 a mixture (hits: 0, misses: "
-            "1)");
+  EXPECT_EQ(
+      s.judge(kOneStop)->saw,
+      "1 answer: 0 with one content, 1 with the other, 0 with none, 0 mixed (hits: 0, misses: "
+      "1)");
 }
 
 TEST(ReaderThreadRules, WordsAreReadOneByOne) {

@@ -62,8 +62,8 @@ bool was_asked(const Operation& operation) {
 
 std::string Repetition::text() const {
   std::string out = fmt::format(
-      "of {} answer{} {} have one content, {} the other, {} none, {} a mixture (hits: {}, misses: "
-      "{})",
+      "{} answer{}: {} with one content, {} with the other, {} with none, {} mixed (hits: {}, "
+      "misses: {})",
       answers(), answers() == 1 ? "" : "s", first, second, none, other, none + other,
       first + second);
   if (looked_again) {

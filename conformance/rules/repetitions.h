@@ -19,7 +19,8 @@ struct Repetition {
   std::optional<std::uint64_t> looked_again;
 
   std::uint64_t answers() const { return first + second + none + other; }
-  // "of 40 answers 17 have one content, 15 the other, 8 none, 0 a mixture (hits: 8, misses: 32)"
+  // "40 answers: 17 with one content, 15 with the other, 8 with none, 0 mixed (hits: 8, misses:
+  // 32)"
   std::string text() const;
   Repetition& operator+=(const Repetition& more);
   friend bool operator==(const Repetition&, const Repetition&) = default;

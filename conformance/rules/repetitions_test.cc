@@ -129,10 +129,11 @@ TEST(Repetitions, OnlyAnotherCopyOfAPayloadIsAnotherLook) {
 TEST(Repetitions, ATextStatesHitsAndMisses) {
   EXPECT_EQ(
       (Repetition{.first = 17, .second = 15, .none = 7, .other = 1, .looked_again = {}}.text()),
-      "of 40 answers 17 have one content, 15 the other, 7 none, 1 a mixture (hits: 8, misses: 32)");
+      "40 answers: 17 with one content, 15 with the other, 7 with none, 1 mixed (hits: 8, misses: "
+      "32)");
   EXPECT_EQ(
       (Repetition{.first = 0, .second = 1, .none = 0, .other = 0, .looked_again = {}}.text()),
-      "of 1 answer 0 have one content, 1 the other, 0 none, 0 a mixture (hits: 0, misses: 1)");
+      "1 answer: 0 with one content, 1 with the other, 0 with none, 0 mixed (hits: 0, misses: 1)");
 }
 
 TEST(Repetitions, RepeatsOfARunAreAdded) {
@@ -170,9 +171,10 @@ TEST(Repetitions, APassStatesThem) {
   RepeatedScene s = one_of_each();
   const Finding f = s.judge();
   EXPECT_EQ(f.outcome, Outcome::kPass);
-  EXPECT_EQ(f.saw,
-            "of 4 answers 1 have one content, 1 the other, 2 none, 0 a mixture (hits: 2, misses: "
-            "2); for 1 a payload was copied more than once");
+  EXPECT_EQ(
+      f.saw,
+      "4 answers: 1 with one content, 1 with the other, 2 with none, 0 mixed (hits: 2, misses: "
+      "2); for 1 a payload was copied more than once");
 }
 
 TEST(Repetitions, SoDoesAReaderWhoseReadsAreNotSeen) {
@@ -180,8 +182,8 @@ TEST(Repetitions, SoDoesAReaderWhoseReadsAreNotSeen) {
   s.accepts("one").says("retry");
   const Finding f = s.judge();
   EXPECT_EQ(f.outcome, Outcome::kUnobservable);
-  EXPECT_THAT(f.saw, HasSubstr("no system call that reads the target; by repetition: of 2 answers "
-                               "1 have one content, 0 the other, 1 none, 0 a mixture"));
+  EXPECT_THAT(f.saw, HasSubstr("no system call that reads the target; by repetition: 2 answers: "
+                               "1 with one content, 0 with the other, 1 with none, 0 mixed"));
   EXPECT_THAT(f.signature, testing::Not(HasSubstr("answers")));
 }
 
@@ -190,7 +192,7 @@ TEST(Repetitions, AMixtureFailsAndIsCounted) {
   s.accepts("one").accepts("t wo");
   const Finding f = s.judge();
   EXPECT_EQ(f.outcome, Outcome::kFail);
-  EXPECT_THAT(f.evidence, Contains(HasSubstr("1 a mixture (hits: 1, misses: 1)")));
+  EXPECT_THAT(f.evidence, Contains(HasSubstr("1 mixed (hits: 1, misses: 1)")));
 }
 
 }  // namespace
