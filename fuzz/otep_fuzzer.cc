@@ -21,7 +21,7 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 constexpr std::size_t kMostPinned = 8;
 constexpr std::size_t kMostSentences = 3;  // of a requirement
 
-std::vector<std::string> lines_of(std::string_view text) {
+std::vector<std::string> lines_of_otep(std::string_view text) {
   std::vector<std::string> lines(1);
   for (std::size_t i = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
        i < text.size(); ++i) {
@@ -184,7 +184,7 @@ void check_drift(const SourceText& text, std::string_view bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes = text_of(data, size);
   const auto text = SourceText::from(bytes);
-  const auto lines = lines_of(bytes);
+  const auto lines = lines_of_otep(bytes);
   if (is_ascii(bytes)) {
     const auto headings = slow_headings(lines);
     FUZZ_CHECK(text.has_value() != headings.empty());

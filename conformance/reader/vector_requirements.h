@@ -29,7 +29,7 @@ enum class VectorClaim : std::uint8_t {
 };
 
 struct VectorRequirement {
-  std::string_view id = {};
+  std::string_view id;
   Compared compared = {};
   VectorClaim claim = VectorClaim::kAsTheVector;
   // It matters that nothing can be read after the record.
