@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "abi/process_layouts.h"
 #include "abi/thread_record.h"
 #include "conformance/command/by_hand.h"
 #include "conformance/command/command.h"
@@ -357,8 +358,9 @@ class Lint {
   }
 
   static bool is_draft(std::string_view name) {
-    constexpr std::array<std::string_view, 4> kDrafts = {"H0", "H1", "H2", "H3"};
-    return std::ranges::find(kDrafts, name) != kDrafts.end();
+    return std::ranges::any_of(abi::header_layouts(), [&](const abi::LayoutFields& f) {
+      return f.id == name && f.layout != abi::HeaderLayout::kH5;
+    });
   }
 
   bool reads_records() const {

@@ -35,16 +35,10 @@ int attach_to(const JudgeOptions& options, const std::vector<std::string>& pids,
   std::ranges::sort(attach.pids);
   attach.pids.erase(std::ranges::unique(attach.pids).begin(), attach.pids.end());
   if (options.run_for) attach.watch_for = *options.run_for;
-  attach.watch_for =
-      std::chrono::duration_cast<milliseconds>(attach.watch_for * options.timeout_scale);
-  attach.memory_deadline =
-      std::chrono::duration_cast<milliseconds>(attach.memory_deadline * options.timeout_scale);
-  attach.memory_budget =
-      std::chrono::duration_cast<milliseconds>(attach.memory_budget * options.timeout_scale);
-  attach.time_for_all =
-      std::chrono::duration_cast<milliseconds>(attach.time_for_all * options.timeout_scale);
-  attach.late_look =
-      std::chrono::duration_cast<milliseconds>(attach.late_look * options.timeout_scale);
+  for (milliseconds* limit : {&attach.watch_for, &attach.memory_deadline, &attach.memory_budget,
+                              &attach.time_for_all, &attach.late_look}) {
+    *limit = std::chrono::duration_cast<milliseconds>(*limit * options.timeout_scale);
+  }
   attach.unreachable = give_up_on;
   const Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;

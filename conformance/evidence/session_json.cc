@@ -9,13 +9,14 @@
 
 #include "conformance/text/json_limits.h"
 #include "conformance/text/json_members.h"
+#include "conformance/text/words.h"
 
 namespace ctxconf::conformance {
 namespace {
 
 using OrderedJson = JsonReader::Json;
 
-constexpr std::array<std::pair<CheckEnding, std::string_view>, 5> kEndings = {{
+constexpr std::array<Word<CheckEnding>, 5> kEndings = {{
     {CheckEnding::kDone, "done"},
     {CheckEnding::kRefused, "refused"},
     {CheckEnding::kCrash, "crash"},
@@ -24,18 +25,14 @@ constexpr std::array<std::pair<CheckEnding, std::string_view>, 5> kEndings = {{
 }};
 
 void read_ending(const JsonReader& in, const char* name, CheckEnding& ending) {
-  const std::string word = in.string(name);
-  for (const auto& [value, known] : kEndings) {
-    if (known != word) continue;
-    ending = value;
-    return;
-  }
-  in.complain(name, "is not a known ending of a check");
+  const auto known = value_of(kEndings, in.string(name));
+  if (!known) return in.complain(name, "is not a known ending of a check");
+  ending = *known;
 }
 
 using How = AdapterEnding::How;
 
-constexpr std::array<std::pair<How, std::string_view>, 6> kAdapterEndings = {{
+constexpr std::array<Word<How>, 6> kAdapterEndings = {{
     {How::kUnknown, "unknown"},
     {How::kExitedZero, "exited-zero"},
     {How::kExited, "exited"},
@@ -44,16 +41,12 @@ constexpr std::array<std::pair<How, std::string_view>, 6> kAdapterEndings = {{
     {How::kRunaway, "runaway"},
 }};
 
-std::string_view how_word(How how) {
-  return std::ranges::find(kAdapterEndings, how, &std::pair<How, std::string_view>::first)->second;
-}
+std::string_view how_word(How how) { return word_of(kAdapterEndings, how); }
 
 void read_how(const JsonReader& in, const char* name, How& how) {
-  const std::string word = in.string(name);
-  const auto known =
-      std::ranges::find(kAdapterEndings, word, &std::pair<How, std::string_view>::second);
-  if (known == kAdapterEndings.end()) return in.complain(name, "is not a known ending");
-  how = known->first;
+  const auto known = value_of(kAdapterEndings, in.string(name));
+  if (!known) return in.complain(name, "is not a known ending");
+  how = *known;
 }
 
 // Recordings of earlier versions have only the text.
@@ -86,12 +79,7 @@ void json_text(auto& m, const char* name, auto& text) {
 
 }  // namespace
 
-std::string_view to_string(CheckEnding ending) {
-  for (const auto& [value, word] : kEndings) {
-    if (value == ending) return word;
-  }
-  return "done";
-}
+std::string_view to_string(CheckEnding ending) { return word_of(kEndings, ending); }
 
 // ---- one list of members for each type
 

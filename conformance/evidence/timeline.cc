@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <utility>
 
 #include "conformance/text/ascii.h"
+#include "conformance/text/words.h"
 
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::array<std::pair<Moment, std::string_view>, 8> kMoments = {{
+constexpr std::array<Word<Moment>, 8> kMoments = {{
     {Moment::kStart, "start"},
     {Moment::kPeriodic, "periodic"},
     {Moment::kNaming, "naming"},
@@ -23,17 +23,9 @@ constexpr std::array<std::pair<Moment, std::string_view>, 8> kMoments = {{
 
 }  // namespace
 
-std::string_view to_string(Moment m) {
-  for (const auto& [moment, word] : kMoments) {
-    if (moment == m) return word;
-  }
-  return "periodic";
-}
+std::string_view to_string(Moment m) { return word_of(kMoments, m); }
 
-std::optional<Moment> moment_from(std::string_view word) {
-  const auto it = std::ranges::find(kMoments, word, &std::pair<Moment, std::string_view>::second);
-  return it == kMoments.end() ? std::nullopt : std::optional(it->first);
-}
+std::optional<Moment> moment_from(std::string_view word) { return value_of(kMoments, word); }
 
 std::string signal_name(int signo) {
   const char* abbreviation = sigabbrev_np(signo);

@@ -129,7 +129,7 @@ void read_arguments(const JsonReader& in, const char* name, Arguments& args) {
   for (std::size_t i = 0; i < args.size(); ++i) args[i] = in.address_of(texts[i], name);
 }
 
-constexpr std::array<std::pair<WatchEnd, std::string_view>, 8> kWatchEnds = {{
+constexpr std::array<Word<WatchEnd>, 8> kWatchEnds = {{
     {WatchEnd::kWithImage, ""},
     {WatchEnd::kUnmapped, "unmapped"},
     {WatchEnd::kMoved, "moved"},
@@ -140,15 +140,10 @@ constexpr std::array<std::pair<WatchEnd, std::string_view>, 8> kWatchEnds = {{
     {WatchEnd::kOther, "other"},
 }};
 
-std::string_view watch_end_word(WatchEnd end) {
-  return std::ranges::find(kWatchEnds, end, &std::pair<WatchEnd, std::string_view>::first)->second;
-}
+std::string_view watch_end_word(WatchEnd end) { return word_of(kWatchEnds, end); }
 
 void read_watch_end(const JsonReader& in, const char* name, WatchEnd& end) {
-  const std::string word = in.string(name);
-  const auto known =
-      std::ranges::find(kWatchEnds, word, &std::pair<WatchEnd, std::string_view>::second);
-  end = known == kWatchEnds.end() ? WatchEnd::kOther : known->first;
+  end = value_of(kWatchEnds, in.string(name)).value_or(WatchEnd::kOther);
 }
 
 // Recordings of earlier versions have only the text.

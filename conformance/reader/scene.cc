@@ -7,10 +7,6 @@
 namespace ctxconf::conformance::reader {
 namespace {
 
-void add_new(const std::string& one, std::vector<std::string>& list) {
-  if (std::ranges::find(list, one) == list.end()) list.push_back(one);
-}
-
 std::string comment_on(const Question& q) {
   switch (q.about) {
     case Question::About::kProcess:
@@ -57,6 +53,10 @@ std::string script_with_acts(const Scene& scene) {
   out += to_json(head);
   for (const Act& act : scene.acts) std::visit(ActWriter{scene.script, out}, act);
   return out;
+}
+
+void add_new(const std::string& one, std::vector<std::string>& list) {
+  if (std::ranges::find(list, one) == list.end()) list.push_back(one);
 }
 
 SceneBuilder::SceneBuilder(std::string name, std::string about, puppet::Program program)

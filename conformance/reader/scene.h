@@ -13,13 +13,14 @@
 #include <variant>
 #include <vector>
 
+#include "abi/thread_record.h"
 #include "conformance/evidence/reader_evidence.h"
 #include "conformance/puppet/script.h"
 
 namespace ctxconf::conformance::reader {
 
 // The threadlocal.schema_version that contexts in scenes usually have.
-inline constexpr std::string_view kUsualSchema = "tlsdesc_v1_dev";
+inline constexpr std::string_view kUsualSchema = abi::kThreadSchemaVersions[0];
 
 // A program that publishes a context and stays; not every build has it, and not every kernel runs
 // it.
@@ -146,6 +147,9 @@ std::string script_with_acts(const Scene& scene);
 
 // All scenes, made once. Names are unique.
 const std::deque<SceneGroup>& scene_groups();
+
+// Adds what the list does not have.
+void add_new(const std::string& one, std::vector<std::string>& list);
 
 // Writes a scene.
 class SceneBuilder {

@@ -109,10 +109,7 @@ std::string shown_content(const puppet::ThreadScript::Visible& visible, const Mo
 void needs_schema_of(const Moment& moment, Scene& out) {
   if (!moment.message) return;
   const std::string schema = schema_of_message(*moment.message);
-  const std::string need = "reader.formats:" + schema;
-  if (!abi::is_thread_schema(schema) || std::ranges::find(out.needs, need) != out.needs.end())
-    return;
-  out.needs.push_back(need);
+  if (abi::is_thread_schema(schema)) add_new("reader.formats:" + schema, out.needs);
 }
 
 Scene records_of(Scene out, const std::vector<Moment>& moments) {

@@ -6,11 +6,13 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "abi/thread_record.h"
 #include "conformance/reader/publish.h"
 #include "conformance/reader/scenes.h"
 
@@ -20,6 +22,7 @@ namespace {
 using puppet::Program;
 using puppet::Value;
 
+constexpr std::uint64_t kValidAt = offsetof(abi::ThreadRecordHead, valid);
 constexpr const char* kOwn = "tctx.reader.own-thread-pointer";
 constexpr const char* kSurvivesPointer = "tctx.reader.survives-bad-pointer";
 
@@ -93,7 +96,7 @@ Scene crowd() {
     Question q;
     q.about = Question::About::kThread;
     q.thread = thread;
-    q.shown = {{"record", {records + i * kStride, 28}}};
+    q.shown = {{"record", {records + i * kStride, abi::kRecordHeadBytes}}};
     q.claims = {claim(kOwn, ids_of(numbered_record(i)),
                       "one of very many threads is not given its own record")};
     q.attempts = kAttempts;  // a reader that looks at all of them by itself needs time
@@ -291,7 +294,6 @@ std::vector<AllowedAnswer> one_of(const Record& first, const Record& second) {
 
 // OTEP 4947, "Context Attachment": the valid byte is the switch.
 void rewrite(puppet::Builder& b, const Value& record, const Record& r) {
-  constexpr std::size_t kValidAt = 24;
   const puppet::Bytes bytes = r.encoded();
   const auto at = bytes.begin() + kValidAt;
   b.store(record + kValidAt, 1, 0);
@@ -309,8 +311,8 @@ Scene wakes_during_the_read() {
   const Record first = record_in_place(1);
   const Record second = record_in_place(2);
   const Attached a = attach(b, first.encoded());
-  Hold hold = s.hold("after the first read of the record", Hold::When::kAfter, {a.record, 28},
-                     [&] { rewrite(b, a.record, second); });
+  Hold hold = s.hold("after the first read of the record", Hold::When::kAfter,
+                     {a.record, abi::kRecordHeadBytes}, [&] { rewrite(b, a.record, second); });
   hold.unless_stopped = true;
   Question q = about_thread(a, {claim("tctx.reader.only-while-stopped", one_of(first, second),
                                       "an answer mixes two contents of a record")});
@@ -323,7 +325,6 @@ Scene wakes_during_the_read() {
 // The stores of one round: each content stays for a quarter of it.
 std::vector<Value> round_of(const Value& record, const Value& counter, const puppet::Bytes& first,
                             const puppet::Bytes& second) {
-  constexpr std::uint64_t kValidAt = 24;
   constexpr int kStays = 3;
   std::vector<Value> out;
   const auto add = [&](const Value& at, std::uint64_t width, std::uint64_t value,

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -232,24 +234,21 @@ Scene process_scene(const Vector& v) {
   return std::move(s).scene();
 }
 
-constexpr std::size_t kHead = 28;
-
-std::size_t byte_at(const golden::ThreadRecordVector& r, std::size_t at) {
-  return static_cast<unsigned char>(r.record[at]);
-}
-std::size_t announced(const golden::ThreadRecordVector& r) {
-  return byte_at(r, 26) | byte_at(r, 27) << 8U;
+std::optional<abi::ThreadRecordHead> head_of(const golden::ThreadRecordVector& r) {
+  return abi::decode_thread_record(std::as_bytes(std::span(r.record)));
 }
 
 bool is_large(const golden::ThreadRecordVector& r) {
-  constexpr std::size_t kUsual = 612;
-  return r.record.size() >= kHead && byte_at(r, 24) == abi::kRecordValid && announced(r) > kUsual;
+  constexpr std::size_t kUsual = abi::kRecommendedRecordBytes - abi::kRecordHeadBytes;
+  const auto head = head_of(r);
+  return head && head->valid == abi::kRecordValid && head->attrs_data_size > kUsual;
 }
 
 // Whether what a reader may copy of the record is there.
 bool is_whole(const golden::ThreadRecordVector& r) {
-  return r.record.size() >= kHead &&
-         (byte_at(r, 24) != abi::kRecordValid || r.record.size() >= kHead + announced(r));
+  const auto head = head_of(r);
+  return head && (head->valid != abi::kRecordValid ||
+                  r.record.size() >= abi::kRecordHeadBytes + head->attrs_data_size);
 }
 
 // Whether it matters that nothing can be read after it.
@@ -321,8 +320,8 @@ Scene record_scene(const Vector& v) {
   }
   q.record = hex(v.thread_record.record);
   // Zeros follow in the memory of a process.
-  if (!ends_memory(v)) {
-    const std::size_t size = std::max(kPadded, kHead + announced(v.thread_record));
+  if (const auto head = head_of(v.thread_record); head && !ends_memory(v)) {
+    const std::size_t size = std::max(kPadded, abi::kRecordHeadBytes + head->attrs_data_size);
     if (q.record.size() < 2 * size) q.record.resize(2 * size, '0');
   }
   q.claims = claims_of(v);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -19,10 +18,7 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::uint64_t kFixed = sizeof(abi::ThreadRecordHead);  // bytes before the attributes
-constexpr std::uint64_t kValidOffset = offsetof(abi::ThreadRecordHead, valid);
-constexpr std::uint64_t kSizeOffset = offsetof(abi::ThreadRecordHead, attrs_data_size);
-constexpr std::uint64_t kUsual = 640;  // the recommended size of a record, which a reader may use
+constexpr std::uint64_t kFixed = abi::kRecordHeadBytes;
 constexpr std::uint64_t kWord = 8;
 
 // The memory of the thread that a question is about.
@@ -200,17 +196,15 @@ std::optional<Finding> one_stop_per_sample(const SceneEvidence& scene, std::stri
   return with_repetition(sampled_in_one_stop(scene, id), scene);
 }
 
-std::uint64_t byte_at(const ShownMemory& record, std::uint64_t at) {
-  return std::to_integer<std::uint64_t>(record.bytes[at]);
-}
-
 // The first call that reads attributes without need; it may be the last of several pieces. A read
 // of more than the fixed part does not count before the reader knows the size.
-const ReaderCall* needless(const ReaderQuestion& q, const ShownMemory& record) {
-  const bool valid = byte_at(record, kValidOffset) == 1;
-  const std::uint64_t size = byte_at(record, kSizeOffset) | byte_at(record, kSizeOffset + 1) << 8U;
-  const std::uint64_t area = record.at + kFixed;
-  const std::uint64_t most = valid ? area + std::max(kUsual, size + kWord) : area;
+const ReaderCall* needless(const ReaderQuestion& q, const abi::ThreadRecordHead& head,
+                           std::uint64_t area) {
+  // A reader may use the recommended size of a record.
+  const std::uint64_t most = head.valid == abi::kRecordValid
+                                 ? area + std::max<std::uint64_t>(abi::kRecommendedRecordBytes,
+                                                                  head.attrs_data_size + kWord)
+                                 : area;
   std::uint64_t end = area;  // of the pieces until now
   for (const ReaderCall& c : q.calls) {
     for (const MemoryRange& r : c.ranges) {
@@ -228,15 +222,16 @@ std::optional<Finding> attributes_when_needed(const SceneEvidence& scene, std::s
     const ReaderQuestion& q = *operation->question;
     const auto is_about_this = [&](const AnswerClaim& c) { return c.requirement == id; };
     const ShownMemory* const record = shown(q, "record");
-    if (record == nullptr || record->bytes.size() < kFixed) continue;
-    if (std::ranges::none_of(q.claims, is_about_this)) continue;
-    const ReaderCall* const call = needless(q, *record);
+    if (record == nullptr) continue;
+    const auto head = abi::decode_thread_record(record->bytes);
+    if (!head || std::ranges::none_of(q.claims, is_about_this)) continue;
+    const ReaderCall* const call = needless(q, *head, record->at + kFixed);
     if (call == nullptr) continue;
-    const bool valid = byte_at(*record, kValidOffset) == 1;
-    Finding f = failed((valid ? "it read more than the size says: "
-                              : "it read attributes of a record that is not valid: ") +
-                           call_text(*call, q),
-                       "attributes are read without need");
+    Finding f = failed(
+        (head->valid == abi::kRecordValid ? "it read more than the size says: "
+                                          : "it read attributes of a record that is not valid: ") +
+            call_text(*call, q),
+        "attributes are read without need");
     return worse(std::move(by_answers), at_syscalls(in_scene(scene, *operation, std::move(f))));
   }
   return by_answers;

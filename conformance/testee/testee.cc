@@ -179,17 +179,15 @@ struct Testee::State {
   }
 
   // What a reader saw; the harness takes it later.
-  void see(Json event) {
+  void see(const Json& event) {
     if (!adapter_fault.empty()) return;
-    if (const auto problem = problem_of(event, Definition::kEvent)) {
-      blame("sent an event that breaks the protocol (" + *problem +
-            "): " + cut(dumped(event), 200));
-      return;
+    std::string problem;
+    if (const auto broken = problem_of(event, Definition::kEvent)) {
+      problem = "sent an event that breaks the protocol (" + *broken + ")";
+    } else {
+      problem = reports.add(event);
     }
-    const std::string shown = cut(dumped(event), 200);
-    if (const auto problem = reports.add(std::move(event)); !problem.empty()) {
-      blame(problem + ": " + shown);
-    }
+    if (!problem.empty()) blame(problem + ": " + cut(dumped(event), 200));
   }
 
   // Noise is dropped at once, so a flood of it uses no memory.
@@ -201,7 +199,7 @@ struct Testee::State {
       if (next.kind == LineKind::kNoise) {
         note_noise(*line);
       } else if (options.reader && next.kind == LineKind::kEvent && next.value["ev"] == "saw") {
-        see(std::move(next.value));
+        see(next.value);
       } else if (said.size() < kMostLinesAhead) {
         said.push_back(std::move(next));
       } else {

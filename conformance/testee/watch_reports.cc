@@ -4,7 +4,7 @@
 
 namespace ctxconf::conformance {
 
-std::string WatchReports::add(Json event) {
+std::string WatchReports::add(const Json& event) {
   const std::pair about(event.at("pid").get<pid_t>(), event.value("tid", pid_t{0}));
   if (!asked_.contains(about.first)) {
     return fmt::format("reported process {}, which it was not told to watch", about.first);
@@ -12,7 +12,7 @@ std::string WatchReports::add(Json event) {
   if (latest_.size() >= kMost && !latest_.contains(about)) {
     return fmt::format("reported more than {} threads at once, and no more are kept", kMost);
   }
-  latest_[about] = std::move(event);
+  latest_[about] = event;
   return {};
 }
 

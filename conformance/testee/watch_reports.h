@@ -24,7 +24,7 @@ class WatchReports {
   void ask_about(pid_t process) { asked_.insert(process); }
 
   // A "saw" event that follows the schema. Empty; or why it breaks the protocol, and is not kept.
-  std::string add(Json event);
+  std::string add(const Json& event);
 
   // The last report of each process and thread since the last call.
   std::vector<Json> take();

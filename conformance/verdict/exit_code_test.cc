@@ -94,7 +94,7 @@ TEST(ExitCode, IsFourWhenNothingWasJudged) {
   RunResult threads = run_of({Outcome::kInfo});
   threads.results[0].requirement = Catalogue::builtin().find("tctx.tls.prefers-tlsdesc");
   EXPECT_EQ(concluded(threads).front(), '0');
-  // A pass that needs no context is no other result.
+  // A pass that needs no context does not count as another result.
   RunResult survives = run_of({Outcome::kPass, Outcome::kFail});
   survives.results[0].holds_without_context = true;
   EXPECT_EQ(concluded(survives).front(), '1');
