@@ -359,6 +359,16 @@ Result<ProcessFacts> process_facts(pid_t pid) {
   return facts;
 }
 
+char thread_state(pid_t tid) {
+  const Fd file(::open(("/proc/" + std::to_string(tid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return '?';
+  std::array<char, 1024> text;
+  const ssize_t got = ::read(file.get(), text.data(), text.size());
+  if (got <= 0) return '?';
+  const auto stat = parse_stat({text.data(), static_cast<std::size_t>(got)});
+  return stat ? stat->state : '?';
+}
+
 std::optional<std::string> environment_variable(pid_t pid, std::string_view name) {
   const auto living = ProcDir::open_living(pid);
   if (!living) return std::nullopt;

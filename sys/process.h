@@ -28,6 +28,9 @@ struct ProcessFacts {
 };
 // ESRCH: no such process. EACCES/EPERM: no permission to inspect it.
 Result<ProcessFacts> process_facts(pid_t pid);
+// The state of one thread in /proc/TID/stat; '?' if there is no such thread. A leader that has
+// ended is 'Z' although other threads may live on.
+char thread_state(pid_t tid);
 // The value with which the program was started, if it is in the first 256 KiB of the environment;
 // hostile. Does not show changes that the program made itself.
 std::optional<std::string> environment_variable(pid_t pid, std::string_view name);

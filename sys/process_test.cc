@@ -556,6 +556,25 @@ TEST(ProcessFacts, DescribeAForkOfThisTest) {
   EXPECT_THAT("RS", HasSubstr(std::string(1, facts->state)));
 }
 
+TEST(ThreadState, IsThatOfStat) {
+  EXPECT_EQ(thread_state(static_cast<pid_t>(syscall(SYS_gettid))), 'R');
+  const pid_t pid = fork();
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_NAME, ") Z 1 (\n");
+    raise(SIGSTOP);
+    _exit(0);
+  }
+  ASSERT_EQ(waitpid(pid, nullptr, WUNTRACED), pid);
+  EXPECT_EQ(thread_state(pid), 'T');
+  ASSERT_EQ(kill(pid, SIGKILL), 0);
+  siginfo_t info{};
+  ASSERT_EQ(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(thread_state(pid), 'Z');
+  ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+  EXPECT_EQ(thread_state(pid), '?');
+}
+
 TEST(ProcessFacts, CutTheCommandLineAt64KiB) {
   Forked child([] {
     const std::string big(100'000, 'x');

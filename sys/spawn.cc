@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/process/v2.hpp>
+#include <boost/process/v2/posix/vfork_launcher.hpp>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -69,13 +70,14 @@ void close_on_exec_from(unsigned first) {
   for (int fd = static_cast<int>(first); fd < open_max; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-// Boost.Process calls these by name. Its own code that closes descriptors keeps all below the
-// highest one that is kept, hence close_on_exec_from.
+// Boost.Process calls these by name. All but on_setup run in the child, whose memory is this
+// process's memory until the exec (vfork): they change nothing that this process uses. Its own code
+// that closes descriptors keeps all below the highest one that is kept, hence close_on_exec_from.
 struct Setup {
   const Spawn& what;
   pid_t parent;
 
-  boost::process::v2::error_code on_setup(boost::process::v2::posix::default_launcher& launcher,
+  boost::process::v2::error_code on_setup(boost::process::v2::posix::vfork_launcher& launcher,
                                           const boost::process::v2::filesystem::path&,
                                           const char* const*) const {
     if (what.third >= 0) launcher.fd_whitelist.push_back(3);
@@ -83,7 +85,7 @@ struct Setup {
     return {};
   }
 
-  boost::process::v2::error_code on_exec_setup(boost::process::v2::posix::default_launcher&,
+  boost::process::v2::error_code on_exec_setup(boost::process::v2::posix::vfork_launcher&,
                                                const boost::process::v2::filesystem::path&,
                                                const char* const*) const {
     for (int fd = 0; fd < 3; ++fd) {
@@ -145,6 +147,22 @@ class KeptSigpipe {
 
  private:
   struct sigaction action_{};
+};
+
+// No handler of this process may run in the child, which shares its memory.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_{};
 };
 
 std::string_view key_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
@@ -223,7 +241,9 @@ Result<pid_t> spawn(const Spawn& what) {
 
   const StandardDescriptors standard;
   const KeptSigpipe sigpipe;
-  boost::process::v2::posix::default_launcher launcher;
+  const BlockedSignals signals;
+  // Copying the tables of this process's pages would take longer than the rest.
+  boost::process::v2::posix::vfork_launcher launcher;
   launcher.env = env.data();
   boost::process::v2::error_code ec;
   try {

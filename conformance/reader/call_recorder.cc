@@ -130,14 +130,6 @@ std::string whole_path(pid_t tid, int fd, std::string path) {
   return folder ? *folder + "/" + path : path;
 }
 
-char state_of(pid_t tid) {
-  std::ifstream file("/proc/" + std::to_string(tid) + "/stat");
-  std::string line;
-  std::getline(file, line);
-  const auto end = line.rfind(')');
-  return end == std::string::npos || end + 2 >= line.size() ? '?' : line[end + 2];
-}
-
 std::uint64_t number_at(pid_t pid, std::uint64_t at) {
   std::uint64_t value = 0;
   const sys::ProcessMemory memory(pid);
@@ -256,7 +248,7 @@ std::optional<ReaderCall> ReaderCallRecorder::describe(const sys::SyscallEntry& 
 
 void ReaderCallRecorder::look_at_thread(ReaderCall& call, std::uint64_t& ran) const {
   if (watch_->thread == 0 || call.ranges.empty()) return;
-  call.state = std::string(1, state_of(watch_->thread));
+  call.state = std::string(1, sys::thread_state(watch_->thread));
   if (watch_->counter) ran = number_at(watch_->process, *watch_->counter);
 }
 

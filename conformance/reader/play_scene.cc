@@ -84,8 +84,8 @@ bool needs_thirty_two_bits(const Scene& scene) {
 
 // A signal or a tracer has stopped it.
 bool is_stopped(pid_t thread) {
-  const auto facts = sys::process_facts(thread);
-  return facts && (facts->state == 'T' || facts->state == 't');
+  const char state = sys::thread_state(thread);
+  return state == 'T' || state == 't';
 }
 
 class Stage {

@@ -47,8 +47,8 @@ class FreeHost : public puppet::PlayerHost {
 
   pid_t root() const override { return root_; }
   bool lives(pid_t pid) const override {
-    const auto fields = stat_fields(pid);
-    return !fields.empty() && fields[0] != "Z" && fields[0] != "X";
+    const char state = sys::thread_state(pid);
+    return state != '?' && state != 'Z' && state != 'X';
   }
   std::vector<pid_t> processes() const override { return {root_}; }
   std::size_t threads() const override { return sys::thread_count(root_).value_or(0); }
