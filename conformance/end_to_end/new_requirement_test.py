@@ -179,6 +179,30 @@ class NewRequirementTest(unittest.TestCase):
                 text, = sources.changed.values()
                 self.assertIn(row, " ".join(text.split()))
 
+    def test_what_holds_for_one_requirement_alone_is_to_do(self):
+        for like, members in (("pctx.publish.footprint", {"severity_because"}),
+                              ("pctx.reader.decode-after-check", {"unnoticed"}),
+                              ("tctx.publish.additive", {"excluded"}), ("pctx.header.version", set())):
+            with self.subTest(like):
+                script = load_script()
+                sources = script.Sources(self.root)
+                new = like.split(".")[0] + ".a.b"
+                script.add_to_catalogue(sources, new, like)
+                text, = sources.changed.values()
+                entry, = (e for e in json.loads(text)["requirements"] if e["id"] == new)
+                self.assertEqual({m for m in ("severity_because", "unnoticed", "excluded") if entry.get(m)}, members)
+                for member in members:
+                    self.assertRegex(entry[member], "^TODO: ")
+                self.assertRegex(entry["text"], f"^TODO: .*Correct anchor, .*those of {like}\\.$")
+
+    def test_a_trait_of_another_requirement_is_to_do(self):
+        for like, is_to_do in (("pctx.reader.default-detection", True), ("pctx.reader.duplicate-keys", False)):
+            script = load_script()
+            sources = script.Sources(self.root)
+            script.add_rule(sources, "pctx.a.b", like)
+            text, = sources.changed.values()
+            self.assertEqual(f"// TODO: its trait is that of {like}" in text, is_to_do)
+
     def test_a_scene_is_played_in_the_group_of_its_neighbour(self):
         self.run_script("pctx.reader.of-this-test", "--like", "pctx.reader.no-permission")
         text = (self.root / "conformance/reader/scenes_early.cc").read_text(encoding="utf-8")
