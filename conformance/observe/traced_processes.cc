@@ -128,8 +128,8 @@ void TracedProcesses::add_to(Timeline& timeline) {
   if (not_kept_ > 0) {
     timeline.notes.push_back(std::to_string(not_kept_) + " more processes ran and are not listed" +
                              (not_judged_ == 0 ? ""
-                                               : ", of which " + std::to_string(not_judged_) +
-                                                     " had a context and were not judged"));
+                                               : "; " + std::to_string(not_judged_) +
+                                                     " of them had a context and were not judged"));
   }
   std::ranges::sort(ended_, {}, [this](const Process& p) {
     return std::pair(p.pid == tracer_.root() ? 0 : 1, p.pid);

@@ -659,7 +659,7 @@ TEST_F(WrapTest, ContextsThatAreNotKeptWereNotJudged) {
   record(o);
   EXPECT_EQ(root().exit_code, 0);
   EXPECT_EQ(timeline_.processes.size(), 3U);
-  EXPECT_THAT(timeline_.notes, Contains("2 more processes ran and are not listed, of which 2 had a "
+  EXPECT_THAT(timeline_.notes, Contains("2 more processes ran and are not listed; 2 of them had a "
                                         "context and were not judged"));
   EXPECT_EQ(timeline_.incomplete,
             "2 more processes had a context and were not judged: at most 2 are");

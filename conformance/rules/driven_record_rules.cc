@@ -171,7 +171,7 @@ Finding trace_flags(const ImageEvidence& e) {
       const unsigned lost = wanted & ~shown;
       const unsigned added = shown & ~wanted;
       std::string saw = fmt::format("the flags are {:#04x}, expected {:#04x}", shown, c->flags);
-      if (wanted != c->flags) saw += fmt::format(", of which the SDK takes {:#04x}", wanted);
+      if (wanted != c->flags) saw += fmt::format("; the SDK takes {:#04x} of them", wanted);
       Finding f = against(sample, std::move(saw), "flags not as given",
                           {{25, 1, fmt::format("given: {:#04x}", c->flags)}});
       if (lost != 0) f.evidence.push_back(fmt::format("lost: {}", named_flags(lost)));

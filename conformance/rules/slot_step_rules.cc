@@ -210,7 +210,7 @@ std::string what_differs(const SeenSlot& a, const SeenSlot& b) {
 std::string slot_text(const SeenSlot& s) {
   if (s.reading == RecordReading::kNull) return "slot null";
   std::string out = "slot " + hex_text(s.value());
-  if (s.reading == RecordReading::kUnknown) return out + ", of which no copy was kept";
+  if (s.reading == RecordReading::kUnknown) return out + ", no copy of the record was kept";
   if (s.reading == RecordReading::kUnreadable) {
     return out + fmt::format(", {} of {} bytes can be copied", s.view->record->readable,
                              abi::kRecordHeadBytes);

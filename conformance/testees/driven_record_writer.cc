@@ -71,7 +71,7 @@ constexpr Kind kBadKinds[] = {
 };
 constexpr Kind kGoodKinds[] = {
     {"valid-byte", "rewrites one record, hidden by the valid byte", true},
-    {"pointer", "has two records, of which the pointer shows one", false},
+    {"pointer", "has two records; the pointer shows one of them", false},
     {"append-hidden", "hides the record while it appends", true},
     {"append-hidden-size-in-two",
      "hides the record while it appends, and stores the size in two halves", true},

@@ -26,7 +26,7 @@ constexpr Choice kBadCopy[] = {
     {"pctx.reader.follows-pointer:read-only", "refuses a payload in memory that is read-only"},
     {"pctx.reader.rereads-timestamp", "compares the timestamp with its own copy"},
     {"pctx.reader.rereads-timestamp:early", "makes the second look before the copy"},
-    {"pctx.reader.rereads-timestamp:anyway", "uses the copy in spite of a change"},
+    {"pctx.reader.rereads-timestamp:anyway", "uses the copy although the timestamp has changed"},
     {"pctx.reader.decode-after-check", "decodes before the second look, and gives up on a failure"},
     {"pctx.reader.fault-during-copy", "gives up on the process after one failing copy"},
     {"pctx.reader.empty-payload", "divides by the size"},

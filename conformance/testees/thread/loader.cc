@@ -183,7 +183,7 @@ constexpr Case kGoodLoader[] = {
      good_unused_hidden_definition},
     {"unused-copy", "uses one slot, and has another to which nothing refers", good_unused_copy},
     {"unused-hidden-copy", "uses an exported slot, and has a hidden one", good_unused_hidden_copy},
-    {"interposed", "has two definitions, of which the loader takes one", good_interposed},
+    {"interposed", "has two definitions; the loader takes one of them", good_interposed},
 };
 
 }  // namespace

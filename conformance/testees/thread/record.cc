@@ -338,7 +338,7 @@ constexpr Case kGoodRecord[] = {
     {"utf8-cut-at-the-limit", "cuts a character at byte 255", good_utf8_cut_at_the_limit},
     {"no-attributes", "has one record without attributes", good_no_attributes},
     {"attributes-without-trace", "has attributes and no ids", good_attributes_without_trace},
-    {"repeated-index", "has an index twice, of which the last one counts", good_repeated_index},
+    {"repeated-index", "has an index twice; the last one counts", good_repeated_index},
     {"all-flags", "sets bits to which no document gives a meaning", good_all_flags},
     {"hidden-records", "has records that are not valid", good_hidden_records},
     {"unreachable-record", "has a reserved value where nobody looks", good_unreachable_record},
