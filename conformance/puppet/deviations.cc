@@ -281,9 +281,8 @@ std::vector<std::string_view> with(std::vector<std::string_view> a,
   return a;
 }
 
-const std::vector<Deviation>& table() {
-  static const std::vector<Deviation> kTable = {
-      // --- the header ---
+std::vector<Deviation> header_table() {
+  return {
       {"signature-with-dash", "stores the signature OTEL-CTX", "pctx.header.signature", kNoHeader,
        [](Plan& plan, Rng& rng) {
          return publishes_some(plan, rng, [](Publication& p) { p.signature = "OTEL-CTX"; });
@@ -379,8 +378,11 @@ const std::vector<Deviation>& table() {
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) { p.nothing = true; });
        }},
+  };
+}
 
-      // --- the message ---
+std::vector<Deviation> repeated_key_table() {
+  return {
       {"resource-key-twice",
        "has a key twice in the Resource",
        "pctx.payload.resource-keys-unique",
@@ -419,6 +421,11 @@ const std::vector<Deviation>& table() {
            c.attributes.push_back({"com.example.list", value, {}});
          });
        }},
+  };
+}
+
+std::vector<Deviation> message_table() {
+  return {
       {"value-not-utf8",
        "has a string value that is not UTF-8",
        "pctx.payload.utf8",
@@ -493,26 +500,26 @@ const std::vector<Deviation>& table() {
            c.raw.insert(c.raw.end(), pair.begin(), pair.end());
          });
        }},
+  };
+}
+
+std::vector<Deviation> payload_memory_table() {
+  const auto unreadable = with({"pctx.payload.readable", "pctx.update.old-payload-until-zero",
+                                "pctx.update.no-silent-change"},
+                               kNoMessage);
+  return {
       {"payload-unreadable", "takes read permission from the payload", "pctx.payload.stays-alive",
-       with({"pctx.payload.readable", "pctx.update.old-payload-until-zero",
-             "pctx.update.no-silent-change"},
-            kNoMessage),
+       unreadable,
        [](Plan& plan, Rng& rng) {
          return wrong_after(plan, rng, "payload unreadable", Location::kAnonymous);
        }},
       {"payload-released", "unmaps the payload of a context that stays valid",
-       "pctx.payload.stays-alive",
-       with({"pctx.payload.readable", "pctx.update.old-payload-until-zero",
-             "pctx.update.no-silent-change"},
-            kNoMessage),
+       "pctx.payload.stays-alive", unreadable,
        [](Plan& plan, Rng& rng) {
          return wrong_after(plan, rng, "payload unmapped", Location::kAnonymous);
        }},
       {"payload-truncated", "truncates the file of a payload that stays announced",
-       "pctx.payload.stays-alive",
-       with({"pctx.payload.readable", "pctx.update.old-payload-until-zero",
-             "pctx.update.no-silent-change"},
-            kNoMessage),
+       "pctx.payload.stays-alive", unreadable,
        [](Plan& plan, Rng& rng) {
          if (!wrong_after(plan, rng, "payload truncated", Location::kOtherFile)) return false;
          for (Act& act : plan.acts) {
@@ -539,8 +546,11 @@ const std::vector<Deviation>& table() {
          }
          return true;
        }},
+  };
+}
 
-      // --- publishing ---
+std::vector<Deviation> header_memory_table() {
+  return {
       {"memfd-other-name", "names the memfd OTEL-CTX", "pctx.publish.memfd-name",
        with({"pctx.publish.memfd-first", "pctx.publish.memfd-flags"}, kNoHeader),
        [](Plan& plan, Rng& rng) {
@@ -631,24 +641,35 @@ const std::vector<Deviation>& table() {
          plan.acts.erase(last + 2, plan.acts.end());
          return true;
        }},
-      {"two-contexts",
-       "publishes again while the first context is valid",
-       "pctx.publish.singleton",
-       {"pctx.publish.discoverable", "pctx.publish.existing-becomes-update",
-        "pctx.update.same-mapping"},
+  };
+}
+
+std::vector<Deviation> several_contexts_table() {
+  const std::vector<std::string_view> two_contexts = {"pctx.publish.discoverable",
+                                                      "pctx.publish.existing-becomes-update",
+                                                      "pctx.update.same-mapping"};
+  return {
+      {"two-contexts", "publishes again while the first context is valid", "pctx.publish.singleton",
+       two_contexts,
        [](Plan& plan, Rng& rng) {
          Act* act = some(plan, Kind::kPublish, rng);
          return act != nullptr && repeat(plan, rng, *act, 1);
        }},
-      {"many-contexts",
-       "publishes again and again while the first context is valid",
-       "pctx.publish.singleton",
-       {"pctx.publish.discoverable", "pctx.publish.existing-becomes-update",
-        "pctx.update.same-mapping"},
+      {"many-contexts", "publishes again and again while the first context is valid",
+       "pctx.publish.singleton", two_contexts,
        [](Plan& plan, Rng& rng) {
          Act* act = some(plan, Kind::kPublish, rng);
          return act != nullptr && repeat(plan, rng, *act, 2 + rng.below(10), /*quietly=*/true);
        }},
+  };
+}
+
+std::vector<Deviation> publication_order_table() {
+  const auto late_field =
+      with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
+            "pctx.publish.fields-nonzero", "pctx.update.fields-while-zero"},
+           with(kNoMessage, kNoHeader));
+  return {
       {"signature-last", "stores the signature after the timestamp", "pctx.publish.timestamp-last",
        with({"pctx.update.signature-untouched", "pctx.update.zero-timestamp-first"}, kNoHeader),
        [](Plan& plan, Rng& rng) { return turned(plan, rng, "signature", "timestamp"); }},
@@ -656,15 +677,9 @@ const std::vector<Deviation>& table() {
        with({"pctx.update.signature-untouched", "pctx.update.zero-timestamp-first"}, kNoHeader),
        [](Plan& plan, Rng& rng) { return turned(plan, rng, "version", "timestamp"); }},
       {"size-last", "stores the size after the timestamp", "pctx.publish.timestamp-last",
-       with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
-             "pctx.publish.fields-nonzero", "pctx.update.fields-while-zero"},
-            with(kNoMessage, kNoHeader)),
-       [](Plan& plan, Rng& rng) { return turned(plan, rng, "size", "timestamp"); }},
+       late_field, [](Plan& plan, Rng& rng) { return turned(plan, rng, "size", "timestamp"); }},
       {"pointer-last", "stores the pointer after the timestamp", "pctx.publish.timestamp-last",
-       with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
-             "pctx.publish.fields-nonzero", "pctx.update.fields-while-zero"},
-            with(kNoMessage, kNoHeader)),
-       [](Plan& plan, Rng& rng) { return turned(plan, rng, "pointer", "timestamp"); }},
+       late_field, [](Plan& plan, Rng& rng) { return turned(plan, rng, "pointer", "timestamp"); }},
       {"payload-last", "writes the payload after the timestamp",
        "pctx.publish.payload-before-timestamp",
        with({"pctx.update.no-silent-change", "pctx.payload.stays-alive"}, kNoMessage),
@@ -676,6 +691,13 @@ const std::vector<Deviation>& table() {
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) { p.stamp.halves = true; });
        }},
+  };
+}
+
+std::vector<Deviation> naming_table() {
+  const std::vector<std::string_view> unnamed = {
+      "pctx.publish.name-always", "pctx.publish.discoverable", "pctx.publish.name-after-timestamp"};
+  return {
       {"never-named",
        "makes no naming call",
        "pctx.publish.name-always",
@@ -687,11 +709,8 @@ const std::vector<Deviation>& table() {
            p.early.clear();
          });
        }},
-      {"named-otherwise",
-       "gives the mapping the name OTEL-CTX",
-       "pctx.publish.name-arguments",
-       {"pctx.publish.name-always", "pctx.publish.discoverable",
-        "pctx.publish.name-after-timestamp"},
+      {"named-otherwise", "gives the mapping the name OTEL-CTX", "pctx.publish.name-arguments",
+       unnamed,
        [](Plan& plan, Rng& rng) {
          name_updates_once(plan);
          return publishes(plan, rng, [](Publication& p) {
@@ -700,11 +719,8 @@ const std::vector<Deviation>& table() {
            p.late[0].text = "OTEL-CTX";
          });
        }},
-      {"payload-named",
-       "names the payload's mapping instead",
-       "pctx.publish.name-arguments",
-       {"pctx.publish.name-always", "pctx.publish.discoverable",
-        "pctx.publish.name-after-timestamp"},
+      {"payload-named", "names the payload's mapping instead", "pctx.publish.name-arguments",
+       unnamed,
        [](Plan& plan, Rng& rng) {
          name_updates_once(plan);
          return publishes(plan, rng, [](Publication& p) {
@@ -754,19 +770,20 @@ const std::vector<Deviation>& table() {
            p.early = {Naming()};
          });
        }},
-      {"forkable",
-       "never asks for MADV_DONTFORK",
-       "pctx.fork.dontfork",
-       {"pctx.fork.dontfork-before-header", "pctx.fork.child-has-none", "pctx.publish.singleton",
-        "pctx.publish.memfd-closed"},
+  };
+}
+
+std::vector<Deviation> fork_table() {
+  const std::vector<std::string_view> inherited = {
+      "pctx.fork.dontfork-before-header", "pctx.fork.child-has-none", "pctx.publish.singleton",
+      "pctx.publish.memfd-closed"};
+  return {
+      {"forkable", "never asks for MADV_DONTFORK", "pctx.fork.dontfork", inherited,
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) { p.advice = 0; });
        }},
-      {"other-advice",
-       "asks for MADV_DONTDUMP instead of MADV_DONTFORK",
-       "pctx.fork.dontfork",
-       {"pctx.fork.dontfork-before-header", "pctx.fork.child-has-none", "pctx.publish.singleton",
-        "pctx.publish.memfd-closed"},
+      {"other-advice", "asks for MADV_DONTDUMP instead of MADV_DONTFORK", "pctx.fork.dontfork",
+       inherited,
        [](Plan& plan, Rng& rng) {
          return publishes(plan, rng, [](Publication& p) { p.advice = 16; });
        }},
@@ -802,8 +819,16 @@ const std::vector<Deviation>& table() {
        "pctx.fork.dontfork-before-header",
        {},
        [](Plan& plan, Rng& rng) { return turned(plan, rng, "advise", "version"); }},
+  };
+}
 
-      // --- updates ---
+std::vector<Deviation> update_timestamp_table() {
+  const auto late_field =
+      with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
+            "pctx.update.no-silent-change", "pctx.update.name-after-timestamp",
+            "pctx.update.prepare-before-zero"},
+           kNoMessage);
+  return {
       {"update-without-zero",
        "changes the fields and then replaces the timestamp",
        "pctx.update.zero-timestamp-first",
@@ -813,21 +838,13 @@ const std::vector<Deviation>& table() {
          return updates(plan, rng, [](Update& u) { u.no_zero = true; });
        }},
       {"update-size-late", "stores the new size after the new timestamp",
-       "pctx.update.fields-while-zero",
-       with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
-             "pctx.update.no-silent-change", "pctx.update.name-after-timestamp",
-             "pctx.update.prepare-before-zero"},
-            kNoMessage),
+       "pctx.update.fields-while-zero", late_field,
        [](Plan& plan, Rng& rng) {
          plan.reversed.insert({"update size", "update timestamp"});
          return updates(plan, rng, [](Update& u) { u.style = Style::kFields; });
        }},
       {"update-pointer-late", "stores the new pointer after the new timestamp",
-       "pctx.update.fields-while-zero",
-       with({"pctx.update.timestamp-distinct", "pctx.update.zero-timestamp-first",
-             "pctx.update.no-silent-change", "pctx.update.name-after-timestamp",
-             "pctx.update.prepare-before-zero"},
-            kNoMessage),
+       "pctx.update.fields-while-zero", late_field,
        [](Plan& plan, Rng& rng) {
          plan.reversed.insert({"update pointer", "update timestamp"});
          return updates(plan, rng, [](Update& u) {
@@ -882,6 +899,11 @@ const std::vector<Deviation>& table() {
        [](Plan& plan, Rng& rng) {
          return updates(plan, rng, [](Update& u) { u.stamp.smaller = true; });
        }},
+  };
+}
+
+std::vector<Deviation> update_naming_table() {
+  return {
       {"update-not-named",
        "makes no naming call on an update",
        "pctx.update.name-always",
@@ -907,6 +929,11 @@ const std::vector<Deviation>& table() {
            u.early = {Naming()};
          });
        }},
+  };
+}
+
+std::vector<Deviation> update_memory_table() {
+  return {
       {"encoded-in-window",
        "encodes the new message while the timestamp is zero",
        "pctx.update.prepare-before-zero",
@@ -946,16 +973,20 @@ const std::vector<Deviation>& table() {
        {"pctx.update.name-always", "pctx.update.name-after-timestamp"},
        [](Plan& plan, Rng& rng) { return updates(plan, rng, [](Update& u) { u.moved = true; }); }},
   };
-  return kTable;
 }
 
 }  // namespace
 
 std::span<const Deviation> deviations() {
   static const std::vector<Deviation> kAll = [] {
-    std::vector<Deviation> all = table();
-    const auto more = thread_deviations();
-    all.insert(all.end(), more.begin(), more.end());
+    std::vector<Deviation> all;
+    for (const auto& table :
+         {header_table(), repeated_key_table(), message_table(), payload_memory_table(),
+          header_memory_table(), several_contexts_table(), publication_order_table(),
+          naming_table(), fork_table(), update_timestamp_table(), update_naming_table(),
+          update_memory_table(), thread_deviations()}) {
+      all.insert(all.end(), table.begin(), table.end());
+    }
     return all;
   }();
   return kAll;
