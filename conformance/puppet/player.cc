@@ -15,9 +15,10 @@
 #include <csignal>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
-#include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "conformance/puppet/channel.h"
 #include "sys/seccomp_filter.h"
@@ -39,10 +40,12 @@ struct Command {
   bool by_first = false;  // its first argument is the result of the first command
 };
 
+using Commands = std::deque<Command>;
+
 // The commands of one operation of a thread, and its progress.
 struct Work {
   std::size_t operation = 0;
-  std::deque<Command> left;  // the first one was sent
+  Commands left;  // the first one was sent
   std::optional<std::int64_t> first;
   Bytes bytes;
   bool begun = false;  // if it reports its start
@@ -110,6 +113,231 @@ std::string process_name(const Actor& a) {
   return a.child.empty() ? "the process" : "the child \"" + a.child + "\"";
 }
 
+Commands one(Command command) {
+  Commands out;
+  out.push_back(std::move(command));
+  return out;
+}
+
+std::uint64_t word(auto e) { return static_cast<std::uint64_t>(e); }
+
+// The commands of an operation, with the numbers that its values have now.
+class CommandsOf {
+ public:
+  CommandsOf(std::function<std::uint64_t(const Value&)> number, const std::string& programs)
+      : number_(std::move(number)), programs_(programs) {}
+
+  Commands operator()(const Memfd& w) const {
+    Command c = system_call(SYS_memfd_create, {0, w.flags});
+    point_at(c, 0, w.name);
+    return one(std::move(c));
+  }
+  Commands operator()(const SecretMemfd& w) const { return one(system_call(447, {w.flags})); }
+  Commands operator()(const Open& w) const {
+    Command c = system_call(SYS_openat, {word(AT_FDCWD), 0, w.flags, w.mode});
+    point_at(c, 1, w.path);
+    return one(std::move(c));
+  }
+  Commands operator()(const Close& w) const { return one(system_call(SYS_close, {n(w.fd)})); }
+  Commands operator()(const Truncate& w) const {
+    return one(system_call(SYS_ftruncate, {n(w.fd), n(w.size)}));
+  }
+  Commands operator()(const Seal& w) const {
+    return one(system_call(SYS_fcntl, {n(w.fd), F_ADD_SEALS, w.seals}));
+  }
+  Commands operator()(const Map& w) const {
+    constexpr std::uint64_t kAnonymous = 0x20;
+    return one(system_call(SYS_mmap, {n(w.at), n(w.size), w.prot, w.flags | (w.fd ? 0 : kAnonymous),
+                                      w.fd ? n(*w.fd) : UINT64_MAX, n(w.offset)}));
+  }
+  Commands operator()(const Unmap& w) const {
+    return one(system_call(SYS_munmap, {n(w.at), n(w.size)}));
+  }
+  Commands operator()(const Protect& w) const {
+    return one(system_call(SYS_mprotect, {n(w.at), n(w.size), w.prot}));
+  }
+  Commands operator()(const Advise& w) const {
+    return one(system_call(SYS_madvise, {n(w.at), n(w.size), w.advice}));
+  }
+  Commands operator()(const Remap& w) const {
+    return one(system_call(SYS_mremap, {n(w.at), n(w.old_size), n(w.size), w.flags, n(w.to)}));
+  }
+  Commands operator()(const NameMapping& w) const {
+    Command c = system_call(SYS_prctl, {sys::kPrSetVma, 0, n(w.at), n(w.size), 0});
+    if (w.name) point_at(c, 4, *w.name);
+    return one(std::move(c));
+  }
+  Commands operator()(const Withhold& w) const {
+    Commands out;
+    out.push_back(system_call(SYS_userfaultfd, {O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY}));
+    Command api = system_call(SYS_ioctl, {0, UFFDIO_API});
+    const uffdio_api version{.api = UFFD_API, .features = 0, .ioctls = 0};
+    point_at(api, 2, &version, sizeof version);
+    api.by_first = true;
+    out.push_back(std::move(api));
+    Command held = system_call(SYS_ioctl, {0, UFFDIO_REGISTER});
+    const uffdio_register range{.range = {.start = n(w.at), .len = n(w.size)},
+                                .mode = UFFDIO_REGISTER_MODE_MISSING,
+                                .ioctls = 0};
+    point_at(held, 2, &range, sizeof range);
+    held.by_first = true;
+    out.push_back(std::move(held));
+    return out;
+  }
+  Commands operator()(const Give& w) const {
+    Command c = system_call(SYS_ioctl, {n(w.fd), UFFDIO_ZEROPAGE});
+    const uffdio_zeropage range{
+        .range = {.start = n(w.at), .len = n(w.size)}, .mode = 0, .zeropage = 0};
+    point_at(c, 2, &range, sizeof range);
+    return one(std::move(c));
+  }
+  Commands operator()(const Store& w) const {
+    Command c = own_call(kPuppetStore, {n(w.at), w.width, word(w.order)});
+    c.bytes = w.bytes;
+    if (c.bytes.empty()) {
+      const std::uint64_t value = n(w.value);
+      c.bytes.resize(std::max<std::size_t>(w.width, sizeof value));
+      std::memcpy(c.bytes.data(), &value, sizeof value);
+    }
+    c.bytes.resize(32);
+    return one(std::move(c));
+  }
+  Commands operator()(const Write& w) const {
+    Commands out;
+    const std::uint64_t at = n(w.at);
+    for (std::size_t i = 0; i < w.bytes.size() || i == 0; i += kAtOnce) {
+      Command c = own_call(kPuppetWrite, {at + i, word(w.how)});
+      const auto size = std::min(kAtOnce, w.bytes.size() - i);
+      c.bytes.assign(w.bytes.begin() + static_cast<std::ptrdiff_t>(i),
+                     w.bytes.begin() + static_cast<std::ptrdiff_t>(i + size));
+      out.push_back(std::move(c));
+    }
+    return out;
+  }
+  Commands operator()(const Fill& w) const {
+    Command c = own_call(kPuppetFill, {n(w.at), word(w.how), n(w.size)});
+    c.bytes = w.pattern;
+    if (c.bytes.size() > kAtOnce) c.bytes.resize(kAtOnce);
+    return one(std::move(c));
+  }
+  Commands operator()(const Copy& w) const {
+    return one(own_call(kPuppetCopy, {n(w.to), word(w.how), n(w.size), n(w.from)}));
+  }
+  Commands operator()(const Repeat& w) const {
+    Command c = own_call(kPuppetRepeat, {n(w.times), w.stores.size() / 4, n(w.spins)});
+    for (const Value& v : w.stores) {
+      const std::uint64_t each = n(v);
+      const auto* const bytes = reinterpret_cast<const std::byte*>(&each);
+      c.bytes.insert(c.bytes.end(), bytes, bytes + sizeof each);
+    }
+    return one(std::move(c));
+  }
+  Commands operator()(const Split& w) const {
+    return one(own_call(kPuppetSplit, {n(w.at), n(w.size)}));
+  }
+  Commands operator()(const Crowd& w) const {
+    return one(
+        own_call(kPuppetCrowd, {n(w.count), n(w.records), n(w.stride), n(w.tids), n(w.stacks)}));
+  }
+  Commands operator()(const Alternate& w) const {
+    return one(own_call(kPuppetAlternate,
+                        {n(w.to), word(w.how), n(w.size), n(w.first), n(w.second), n(w.times)}));
+  }
+  Commands operator()(const Fence& w) const { return one(own_call(kPuppetFence, {word(w.kind)})); }
+  Commands operator()(const Load& w) const {
+    return one(own_call(kPuppetLoad, {n(w.at), w.width}));
+  }
+  Commands operator()(const ReadBack& w) const {
+    Commands out;
+    const std::uint64_t at = n(w.at);
+    const std::uint64_t size = std::min<std::uint64_t>(n(w.size), kMostRead);
+    for (std::uint64_t i = 0; i < size || i == 0; i += kAtOnce) {
+      out.push_back(own_call(kPuppetRead, {at + i, std::min<std::uint64_t>(kAtOnce, size - i)}));
+    }
+    return out;
+  }
+  Commands operator()(const ReadClock& w) const { return one(own_call(kPuppetClock, {w.clock})); }
+  Commands operator()(const Sleep& w) const {
+    constexpr std::uint64_t kSecond = 1'000'000'000;
+    Command c = system_call(SYS_nanosleep, {0, 0});
+    const std::uint64_t ns = n(w.ns);
+    const timespec time{.tv_sec = static_cast<time_t>(ns / kSecond),
+                        .tv_nsec = static_cast<long>(ns % kSecond)};
+    point_at(c, 0, &time, sizeof time);
+    return one(std::move(c));
+  }
+  Commands operator()(const Spin& w) const { return one(own_call(kPuppetSpin, {n(w.times)})); }
+  Commands operator()(const Await& w) const {
+    const std::uint64_t mask = w.width >= 8 ? UINT64_MAX : (1ULL << (8 * w.width)) - 1;
+    return one(own_call(kPuppetAwait, {n(w.at), w.width, n(w.value) & mask}));
+  }
+  Commands operator()(const Signal& w) const {
+    return one(system_call(w.process ? SYS_kill : SYS_tkill, {n(w.to), w.signal}));
+  }
+  Commands operator()(const Handle& w) const {
+    return one(own_call(kPuppetHandle, {w.signal, word(w.action)}));
+  }
+  Commands operator()(const Mask& w) const {
+    const std::uint64_t set = w.signal >= 1 && w.signal <= 64 ? 1ULL << (w.signal - 1) : 0;
+    Command c = system_call(SYS_rt_sigprocmask,
+                            {word(w.block ? SIG_BLOCK : SIG_UNBLOCK), 0, 0, sizeof set});
+    point_at(c, 1, &set, sizeof set);
+    return one(std::move(c));
+  }
+  Commands operator()(const Return& /*operation*/) const {
+    return one(own_call(kPuppetReturn, {}));
+  }
+  Commands operator()(const WaitChild& w) const {
+    Command c = system_call(SYS_wait4, {n(w.child), 0, 0, 0});
+    const int status = 0;
+    point_at(c, 1, &status, sizeof status);
+    c.head.returned = sizeof status;
+    return one(std::move(c));
+  }
+  Commands operator()(const Unshare& w) const { return one(system_call(SYS_unshare, {w.flags})); }
+  Commands operator()(const SetSlot& w) const {
+    return one(own_call(kPuppetSlot, {n(w.value), word(w.order), n(w.library)}));
+  }
+  Commands operator()(const SlotAddress& w) const {
+    return one(own_call(kPuppetSlotAddress, {n(w.library)}));
+  }
+  Commands operator()(const LoadLibrary& w) const {
+    Command c = own_call(kPuppetLoadLibrary, {word(w.copy)});
+    const bool ours = !w.path.contains('/');
+    add_text(c, ours ? programs_ + "/" + w.path : w.path);
+    add_text(c, w.to);
+    return one(std::move(c));
+  }
+  Commands operator()(const UnloadLibrary& w) const {
+    return one(own_call(kPuppetUnload, {n(w.library)}));
+  }
+  Commands operator()(const Print& w) const {
+    Commands out;
+    for (std::size_t i = 0; i < w.text.size() || i == 0; i += kAtOnce) {
+      const std::string piece = w.text.substr(i, kAtOnce);
+      Command c = system_call(SYS_write, {STDOUT_FILENO, 0, piece.size()});
+      point_at(c, 1, piece.data(), piece.size());
+      out.push_back(std::move(c));
+    }
+    return out;
+  }
+  Commands operator()(const SystemCall& w) const {
+    Command c = system_call(static_cast<long>(w.number), {});
+    for (std::size_t i = 0; i < std::min<std::size_t>(w.args.size(), 6); ++i) {
+      c.head.args[i] = n(w.args[i]);
+    }
+    return one(std::move(c));
+  }
+  // The others need more than commands.
+  Commands operator()(const auto& /*operation*/) const { return {}; }
+
+ private:
+  std::uint64_t n(const Value& v) const { return number_(v); }
+
+  std::function<std::uint64_t(const Value&)> number_;
+  const std::string& programs_;
+};
+
 }  // namespace
 
 class Player::State {
@@ -135,7 +363,7 @@ class Player::State {
   Actor* find(const Operation& o);
   std::optional<Actor> new_actor(Command& command);
 
-  void begin(std::size_t index, Actor& actor, std::deque<Command> commands);
+  void begin(std::size_t index, Actor& actor, Commands commands);
   void send_next(Actor& actor);
   void take_answers();
   void take_answer(Actor& actor);
@@ -147,8 +375,6 @@ class Player::State {
     return !actor.work || actor.ended || !lives(actor.process);
   }
 
-  // The commands of an operation; empty: it needs more than commands.
-  std::deque<Command> commands_of(const Operation& o);
   bool make_thread(std::size_t index, Actor& maker, const NewThread& thread);
   bool make_child(std::size_t index, Actor& maker, const Fork& fork);
   bool exec(std::size_t index, Actor& actor, const Exec& exec);
@@ -379,7 +605,7 @@ void Player::State::send_next(Actor& actor) {
   (void)sendmsg(actor.channel.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void Player::State::begin(std::size_t index, Actor& actor, std::deque<Command> commands) {
+void Player::State::begin(std::size_t index, Actor& actor, Commands commands) {
   actor.finished.reset();
   actor.work = Work{.operation = index, .left = std::move(commands), .first = {}, .bytes = {}};
   send_next(actor);
@@ -402,203 +628,6 @@ std::optional<Actor> Player::State::new_actor(Command& command) {
   }
   if (auto woken = host_.wake_for(ends[0], POLLIN); !woken) fault_ = woken.error();
   return out;
-}
-
-std::deque<Command> Player::State::commands_of(const Operation& o) {
-  const auto one = [](Command c) {
-    std::deque<Command> out;
-    out.push_back(std::move(c));
-    return out;
-  };
-  const auto n = [this](const Value& v) { return number(v); };
-  const auto call = [&](long nr, std::initializer_list<std::uint64_t> args) {
-    return one(system_call(nr, args));
-  };
-  const auto own = [&](PuppetCall c, std::initializer_list<std::uint64_t> args) {
-    return one(own_call(c, args));
-  };
-  const auto word = [](auto e) { return static_cast<std::uint64_t>(e); };
-  return std::visit(
-      [&](const auto& w) -> std::deque<Command> {
-        using W = std::decay_t<decltype(w)>;
-        if constexpr (std::is_same_v<W, Memfd>) {
-          Command c = system_call(SYS_memfd_create, {0, w.flags});
-          point_at(c, 0, w.name);
-          return one(std::move(c));
-        } else if constexpr (std::is_same_v<W, SecretMemfd>) {
-          return call(447, {w.flags});
-        } else if constexpr (std::is_same_v<W, Open>) {
-          Command c = system_call(SYS_openat, {word(AT_FDCWD), 0, w.flags, w.mode});
-          point_at(c, 1, w.path);
-          return one(std::move(c));
-        } else if constexpr (std::is_same_v<W, Close>) {
-          return call(SYS_close, {n(w.fd)});
-        } else if constexpr (std::is_same_v<W, Truncate>) {
-          return call(SYS_ftruncate, {n(w.fd), n(w.size)});
-        } else if constexpr (std::is_same_v<W, Seal>) {
-          return call(SYS_fcntl, {n(w.fd), F_ADD_SEALS, w.seals});
-        } else if constexpr (std::is_same_v<W, Map>) {
-          constexpr std::uint64_t kAnonymous = 0x20;
-          return call(SYS_mmap, {n(w.at), n(w.size), w.prot, w.flags | (w.fd ? 0 : kAnonymous),
-                                 w.fd ? n(*w.fd) : UINT64_MAX, n(w.offset)});
-        } else if constexpr (std::is_same_v<W, Unmap>) {
-          return call(SYS_munmap, {n(w.at), n(w.size)});
-        } else if constexpr (std::is_same_v<W, Protect>) {
-          return call(SYS_mprotect, {n(w.at), n(w.size), w.prot});
-        } else if constexpr (std::is_same_v<W, Advise>) {
-          return call(SYS_madvise, {n(w.at), n(w.size), w.advice});
-        } else if constexpr (std::is_same_v<W, Remap>) {
-          return call(SYS_mremap, {n(w.at), n(w.old_size), n(w.size), w.flags, n(w.to)});
-        } else if constexpr (std::is_same_v<W, NameMapping>) {
-          Command c = system_call(SYS_prctl, {sys::kPrSetVma, 0, n(w.at), n(w.size), 0});
-          if (w.name) point_at(c, 4, *w.name);
-          return one(std::move(c));
-        } else if constexpr (std::is_same_v<W, Withhold>) {
-          std::deque<Command> out;
-          out.push_back(
-              system_call(SYS_userfaultfd, {O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY}));
-          Command api = system_call(SYS_ioctl, {0, UFFDIO_API});
-          const uffdio_api version{.api = UFFD_API, .features = 0, .ioctls = 0};
-          point_at(api, 2, &version, sizeof version);
-          api.by_first = true;
-          out.push_back(std::move(api));
-          Command held = system_call(SYS_ioctl, {0, UFFDIO_REGISTER});
-          const uffdio_register range{.range = {.start = n(w.at), .len = n(w.size)},
-                                      .mode = UFFDIO_REGISTER_MODE_MISSING,
-                                      .ioctls = 0};
-          point_at(held, 2, &range, sizeof range);
-          held.by_first = true;
-          out.push_back(std::move(held));
-          return out;
-        } else if constexpr (std::is_same_v<W, Give>) {
-          Command c = system_call(SYS_ioctl, {n(w.fd), UFFDIO_ZEROPAGE});
-          const uffdio_zeropage range{
-              .range = {.start = n(w.at), .len = n(w.size)}, .mode = 0, .zeropage = 0};
-          point_at(c, 2, &range, sizeof range);
-          return one(std::move(c));
-        } else if constexpr (std::is_same_v<W, Store>) {
-          Command c = own_call(kPuppetStore, {n(w.at), w.width, word(w.order)});
-          c.bytes = w.bytes;
-          if (c.bytes.empty()) {
-            const std::uint64_t value = n(w.value);
-            c.bytes.resize(std::max<std::size_t>(w.width, sizeof value));
-            std::memcpy(c.bytes.data(), &value, sizeof value);
-          }
-          c.bytes.resize(32);
-          return one(std::move(c));
-        } else if constexpr (std::is_same_v<W, Write>) {
-          std::deque<Command> out;
-          const std::uint64_t at = n(w.at);
-          for (std::size_t i = 0; i < w.bytes.size() || i == 0; i += kAtOnce) {
-            Command c = own_call(kPuppetWrite, {at + i, word(w.how)});
-            const auto size = std::min(kAtOnce, w.bytes.size() - i);
-            c.bytes.assign(w.bytes.begin() + static_cast<std::ptrdiff_t>(i),
-                           w.bytes.begin() + static_cast<std::ptrdiff_t>(i + size));
-            out.push_back(std::move(c));
-          }
-          return out;
-        } else if constexpr (std::is_same_v<W, Fill>) {
-          Command c = own_call(kPuppetFill, {n(w.at), word(w.how), n(w.size)});
-          c.bytes = w.pattern;
-          if (c.bytes.size() > kAtOnce) c.bytes.resize(kAtOnce);
-          return one(std::move(c));
-        } else if constexpr (std::is_same_v<W, Copy>) {
-          return own(kPuppetCopy, {n(w.to), word(w.how), n(w.size), n(w.from)});
-        } else if constexpr (std::is_same_v<W, Repeat>) {
-          Command c = own_call(kPuppetRepeat, {n(w.times), w.stores.size() / 4, n(w.spins)});
-          for (const Value& v : w.stores) {
-            const std::uint64_t each = n(v);
-            const auto* const bytes = reinterpret_cast<const std::byte*>(&each);
-            c.bytes.insert(c.bytes.end(), bytes, bytes + sizeof each);
-          }
-          return one(std::move(c));
-        } else if constexpr (std::is_same_v<W, Split>) {
-          return own(kPuppetSplit, {n(w.at), n(w.size)});
-        } else if constexpr (std::is_same_v<W, Crowd>) {
-          return own(kPuppetCrowd, {n(w.count), n(w.records), n(w.stride), n(w.tids), n(w.stacks)});
-        } else if constexpr (std::is_same_v<W, Alternate>) {
-          return own(kPuppetAlternate,
-                     {n(w.to), word(w.how), n(w.size), n(w.first), n(w.second), n(w.times)});
-        } else if constexpr (std::is_same_v<W, Fence>) {
-          return own(kPuppetFence, {word(w.kind)});
-        } else if constexpr (std::is_same_v<W, Load>) {
-          return own(kPuppetLoad, {n(w.at), w.width});
-        } else if constexpr (std::is_same_v<W, ReadBack>) {
-          std::deque<Command> out;
-          const std::uint64_t at = n(w.at);
-          const std::uint64_t size = std::min<std::uint64_t>(n(w.size), kMostRead);
-          for (std::uint64_t i = 0; i < size || i == 0; i += kAtOnce) {
-            out.push_back(
-                own_call(kPuppetRead, {at + i, std::min<std::uint64_t>(kAtOnce, size - i)}));
-          }
-          return out;
-        } else if constexpr (std::is_same_v<W, ReadClock>) {
-          return own(kPuppetClock, {w.clock});
-        } else if constexpr (std::is_same_v<W, Sleep>) {
-          constexpr std::uint64_t kSecond = 1'000'000'000;
-          Command c = system_call(SYS_nanosleep, {0, 0});
-          const std::uint64_t ns = n(w.ns);
-          const timespec time{.tv_sec = static_cast<time_t>(ns / kSecond),
-                              .tv_nsec = static_cast<long>(ns % kSecond)};
-          point_at(c, 0, &time, sizeof time);
-          return one(std::move(c));
-        } else if constexpr (std::is_same_v<W, Spin>) {
-          return own(kPuppetSpin, {n(w.times)});
-        } else if constexpr (std::is_same_v<W, Await>) {
-          const std::uint64_t mask = w.width >= 8 ? UINT64_MAX : (1ULL << (8 * w.width)) - 1;
-          return own(kPuppetAwait, {n(w.at), w.width, n(w.value) & mask});
-        } else if constexpr (std::is_same_v<W, Signal>) {
-          return call(w.process ? SYS_kill : SYS_tkill, {n(w.to), w.signal});
-        } else if constexpr (std::is_same_v<W, Handle>) {
-          return own(kPuppetHandle, {w.signal, word(w.action)});
-        } else if constexpr (std::is_same_v<W, Mask>) {
-          const std::uint64_t set = w.signal >= 1 && w.signal <= 64 ? 1ULL << (w.signal - 1) : 0;
-          Command c = system_call(SYS_rt_sigprocmask,
-                                  {word(w.block ? SIG_BLOCK : SIG_UNBLOCK), 0, 0, sizeof set});
-          point_at(c, 1, &set, sizeof set);
-          return one(std::move(c));
-        } else if constexpr (std::is_same_v<W, Return>) {
-          return own(kPuppetReturn, {});
-        } else if constexpr (std::is_same_v<W, WaitChild>) {
-          Command c = system_call(SYS_wait4, {n(w.child), 0, 0, 0});
-          const int status = 0;
-          point_at(c, 1, &status, sizeof status);
-          c.head.returned = sizeof status;
-          return one(std::move(c));
-        } else if constexpr (std::is_same_v<W, Unshare>) {
-          return call(SYS_unshare, {w.flags});
-        } else if constexpr (std::is_same_v<W, SetSlot>) {
-          return own(kPuppetSlot, {n(w.value), word(w.order), n(w.library)});
-        } else if constexpr (std::is_same_v<W, SlotAddress>) {
-          return own(kPuppetSlotAddress, {n(w.library)});
-        } else if constexpr (std::is_same_v<W, LoadLibrary>) {
-          Command c = own_call(kPuppetLoadLibrary, {word(w.copy)});
-          const bool ours = !w.path.contains('/');
-          add_text(c, ours ? options_.programs + "/" + w.path : w.path);
-          add_text(c, w.to);
-          return one(std::move(c));
-        } else if constexpr (std::is_same_v<W, UnloadLibrary>) {
-          return own(kPuppetUnload, {n(w.library)});
-        } else if constexpr (std::is_same_v<W, Print>) {
-          std::deque<Command> out;
-          for (std::size_t i = 0; i < w.text.size() || i == 0; i += kAtOnce) {
-            const std::string piece = w.text.substr(i, kAtOnce);
-            Command c = system_call(SYS_write, {STDOUT_FILENO, 0, piece.size()});
-            point_at(c, 1, piece.data(), piece.size());
-            out.push_back(std::move(c));
-          }
-          return out;
-        } else if constexpr (std::is_same_v<W, SystemCall>) {
-          Command c = system_call(static_cast<long>(w.number), {});
-          for (std::size_t i = 0; i < std::min<std::size_t>(w.args.size(), 6); ++i) {
-            c.head.args[i] = n(w.args[i]);
-          }
-          return one(std::move(c));
-        } else {
-          return {};
-        }
-      },
-      o.what);
 }
 
 // Waits for the answer to the operation; false: the script stops.
@@ -779,7 +808,8 @@ bool Player::State::make(std::size_t index) {
   // One at a time: an earlier command comes first.
   if (actor->work && !await(actor->work->operation, *actor)) return false;
   missing_ = false;
-  auto commands = commands_of(o);
+  const auto number_now = [this](const Value& v) { return number(v); };
+  auto commands = std::visit(CommandsOf(number_now, options_.programs), o.what);
   if (missing_) {
     if (o.may_fail) return say(step_of(index, StepOutcome::kSkipped));
     return stop(index, "it needs the result of an operation that has none");
