@@ -98,6 +98,22 @@ std::optional<std::uint64_t> find_signature(const MemoryReader& memory, RemoteRa
   return std::nullopt;
 }
 
+// The entries that cover each copied range, up to a gap or to more than enough.
+std::vector<MapEntry> neighbours_of(const Candidate& c, const MapTable& table) {
+  std::vector<MapEntry> out;
+  for (const auto& block : c.memory) {
+    auto at = std::optional(block.at);
+    const auto end = block.at.plus(block.wanted);
+    for (int n = 0; n < 64 && at && end && *at < *end; ++n) {
+      const MapEntry* e = table.find(*at);
+      if (e == nullptr) break;
+      if (std::ranges::find(out, *e) == out.end()) out.push_back(*e);
+      at = e->range.end();
+    }
+  }
+  return out;
+}
+
 std::uint64_t bytes_of(const Snapshot& s) {
   std::uint64_t total = 0;
   for (const Candidate& c : s.candidates) {
@@ -272,141 +288,117 @@ bool SnapshotRecorder::meets_update() const {
   });
 }
 
-std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth depth) {
-  const pid_t pid = image_.key.pid;
-  // Each of very many contexts makes a look more expensive, and a look shows only some of them.
-  if (crowded_looks_ >= limits_.crowded_looks &&
-      (moment == Moment::kNaming || moment == Moment::kNamed)) {
-    ++image_.looks_skipped;
-    return std::nullopt;
-  }
-  Snapshot s;
-  s.moment = moment;
-  s.moments = {moment};
-  s.first_seen_ns = sys::boottime_now_ns();
-
+std::optional<std::vector<Candidate>> SnapshotRecorder::named_candidates() {
   const std::vector<std::string> prefixes(abi::kMappingNamePrefixes.begin(),
                                           abi::kMappingNamePrefixes.end());
-  auto entries = sys::find_all_mappings(pid, prefixes);
+  auto entries = sys::find_all_mappings(image_.key.pid, prefixes);
   if (!entries) {
     // ESRCH: the process ended meanwhile, which is not a fault.
     if (entries.error().err != ESRCH) unread("mappings", entries.error());
     return std::nullopt;
   }
-  s.candidates = join_split_entries(std::move(*entries));
-  if (s.candidates.size() <= limits_.candidates) {
+  auto candidates = join_split_entries(std::move(*entries));
+  if (candidates.size() <= limits_.candidates) {
     crowded_looks_ = 0;
-  } else {
-    if (crowded_looks_++ == 0) {
-      note("has " + std::to_string(s.candidates.size()) + " mappings named OTEL_CTX; " +
-           std::to_string(limits_.candidates) + " are examined, those that are not blank first");
-    }
-    keep_those_in_use(s.candidates);
+    return candidates;
   }
-
-  // Once a context was seen, searches only at the end: a later one may have another name.
-  const bool may_be_hidden =
-      !saw_candidate_ || moment == Moment::kExit || moment == Moment::kExecEntry;
-  if (s.candidates.empty() && depth == SnapshotDepth::kThorough && may_be_hidden) {
-    if (const auto text = sys::read_maps_text(pid)) {
-      std::size_t looked_at = 0;
-      sys::for_each_mapping(*text, [&](sys::Result<MapEntry> e) {
-        if (!e || !may_hold_hidden_header(*e)) return true;
-        if (++looked_at > kHiddenScanLimit) return false;
-        abi::ProcessHeader h{};
-        const auto into = std::as_writable_bytes(std::span(&h, 1));
-        const auto copied = memory_.read_mapped(e->range.begin(), into);
-        if (copied && *copied == into.size() && abi::is_valid(h)) {
-          s.candidates.emplace_back().entries.push_back(std::move(*e));
-          s.candidates.back().named = false;
-        }
-        return s.candidates.size() < limits_.candidates;
-      });
-    }
+  if (crowded_looks_++ == 0) {
+    note("has " + std::to_string(candidates.size()) + " mappings named OTEL_CTX; " +
+         std::to_string(limits_.candidates) + " are examined, those that are not blank first");
   }
+  keep_those_in_use(candidates);
+  return candidates;
+}
 
+std::vector<Candidate> SnapshotRecorder::hidden_candidates() const {
+  std::vector<Candidate> out;
+  const auto text = sys::read_maps_text(image_.key.pid);
+  if (!text) return out;
+  std::size_t looked_at = 0;
+  sys::for_each_mapping(*text, [&](sys::Result<MapEntry> e) {
+    if (!e || !may_hold_hidden_header(*e)) return true;
+    if (++looked_at > kHiddenScanLimit) return false;
+    abi::ProcessHeader h{};
+    const auto into = std::as_writable_bytes(std::span(&h, 1));
+    const auto copied = memory_.read_mapped(e->range.begin(), into);
+    if (copied && *copied == into.size() && abi::is_valid(h)) {
+      out.emplace_back().entries.push_back(std::move(*e));
+      out.back().named = false;
+    }
+    return out.size() < limits_.candidates;
+  });
+  return out;
+}
+
+// Explains a candidate that shows no header at its start.
+void SnapshotRecorder::examine_start(Candidate& c) {
+  const auto& head = c.memory.front();
+  const RemoteAddr start = c.entries.front().range.begin();
+  if (head.readable == 0) {
+    std::byte byte{};
+    if (const auto got = memory_.read_some(start, std::span(&byte, 1));
+        !got && got.error().err != ESRCH) {
+      unread("memory", got.error());
+    }
+  } else if (!has_signature(head.bytes)) {
+    const auto range = RemoteRange::from_bounds(start, c.entries.back().range.end());
+    if (range) c.found_at = find_signature(memory_, *range);
+  }
+}
+
+bool SnapshotRecorder::copy_candidates(std::vector<Candidate>& candidates) {
   const Snapshot* last = image_.snapshots.empty() ? nullptr : &image_.snapshots.back();
-  bool changed = last == nullptr || last->candidates.size() != s.candidates.size();
-  for (std::size_t i = 0; i < s.candidates.size(); ++i) {
-    Candidate& c = s.candidates[i];
+  bool changed = last == nullptr || last->candidates.size() != candidates.size();
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    Candidate& c = candidates[i];
     copy_candidate(c);
-    const auto& head = c.memory.front();
-    if (head.readable == 0) {
-      std::byte byte{};
-      if (const auto got = memory_.read_some(c.entries.front().range.begin(), std::span(&byte, 1));
-          !got && got.error().err != ESRCH) {
-        unread("memory", got.error());
-      }
-    } else if (!has_signature(head.bytes)) {
-      const auto range =
-          RemoteRange::from_bounds(c.entries.front().range.begin(), c.entries.back().range.end());
-      if (range) c.found_at = find_signature(memory_, *range);
-    }
+    examine_start(c);
     // Assume the previous value, so that only a difference requires a full look.
-    if (!changed && i < last->candidates.size()) {
+    if (!changed) {
       c.vm_flags = last->candidates[i].vm_flags;
       c.neighbours = last->candidates[i].neighbours;
       changed = !same_state(c, last->candidates[i]);
     }
   }
-
+  if (candidates.size() < 2) return changed;
   // The copies follow one another while the process runs: whether the first one changed meanwhile
   // decides whether they existed together.
-  for (std::size_t i = 0; s.candidates.size() > 1 && i < s.candidates.size(); ++i) {
-    Candidate& c = s.candidates[i];
+  for (Candidate& c : candidates) {
     const auto again = read_block(memory_, c.entries.front().range.begin(), abi::kHeaderBytes,
                                   abi::kHeaderBytes, abi::kHeaderBytes);
     if (again.hash != c.memory.front().hash) c.stable = false;
   }
+  return changed;
+}
 
-  const bool full = !s.candidates.empty() && (changed || depth == SnapshotDepth::kThorough);
-  if (full) {
-    MapTable table;
-    if (const auto text = sys::read_maps_text(pid)) {
-      std::vector<MapEntry> all;
-      sys::for_each_mapping(*text, [&](sys::Result<MapEntry> e) {
-        if (e) all.push_back(std::move(*e));
-        return true;
-      });
-      table = MapTable(std::move(all));
-    }
-    // A process may change its personality after its start.
-    if (const auto facts = sys::process_facts(pid)) image_.personality |= facts->personality;
-    for (Candidate& c : s.candidates) {
-      c.neighbours.clear();
-      for (const auto& block : c.memory) {
-        // The entries that cover the range, up to a gap or to more than enough.
-        auto at = std::optional(block.at);
-        const auto end = block.at.plus(block.wanted);
-        for (int n = 0; n < 64 && at && end && *at < *end; ++n) {
-          const MapEntry* e = table.find(*at);
-          if (e == nullptr) break;
-          if (std::ranges::find(c.neighbours, *e) == c.neighbours.end()) c.neighbours.push_back(*e);
-          at = e->range.end();
-        }
-      }
-      c.vm_flags.assign(c.entries.size(), std::nullopt);
-      if (auto flags = sys::vm_flags(pid, c.entries)) c.vm_flags = std::move(*flags);
-    }
+void SnapshotRecorder::add_surroundings(std::vector<Candidate>& candidates) {
+  const pid_t pid = image_.key.pid;
+  MapTable table;
+  if (const auto text = sys::read_maps_text(pid)) {
+    std::vector<MapEntry> all;
+    sys::for_each_mapping(*text, [&](sys::Result<MapEntry> e) {
+      if (e) all.push_back(std::move(*e));
+      return true;
+    });
+    table = MapTable(std::move(all));
   }
-
-  const bool had_descriptors = last != nullptr && !last->descriptors.empty();
-  if (full || had_descriptors ||
-      (depth == SnapshotDepth::kThorough && (saw_candidate_ || limits_.descriptors_always))) {
-    if (const auto links = sys::descriptors_to(pid, abi::kMemfdFile)) {
-      for (const auto& l : *links) s.descriptors.push_back({l.fd, l.link});
-    }
+  // A process may change its personality after its start.
+  if (const auto facts = sys::process_facts(pid)) image_.personality |= facts->personality;
+  for (Candidate& c : candidates) {
+    c.neighbours = neighbours_of(c, table);
+    c.vm_flags.assign(c.entries.size(), std::nullopt);
+    if (auto flags = sys::vm_flags(pid, c.entries)) c.vm_flags = std::move(*flags);
   }
+}
 
-  // If a process ends meanwhile, parts look unmapped or unreadable, which is not a state of its
-  // context. A read tells: ESRCH without memory, also for a zombie.
+// A read tells: ESRCH without memory, also for a zombie.
+bool SnapshotRecorder::has_ended() const {
   std::byte byte{};
-  if (const auto there = memory_.read_some(RemoteAddr(0), std::span(&byte, 1));
-      !there && there.error().err == ESRCH) {
-    return std::nullopt;
-  }
+  const auto there = memory_.read_some(RemoteAddr(0), std::span(&byte, 1));
+  return !there && there.error().err == ESRCH;
+}
 
-  s.last_seen_ns = sys::boottime_now_ns();
+void SnapshotRecorder::note_publications(const Snapshot& s) {
   std::vector<std::uint64_t> published;
   for (const Candidate& c : s.candidates) {
     saw_candidate_ = saw_candidate_ || c.named;
@@ -418,6 +410,47 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth
     published.push_back(start);
   }
   published_at_ = std::move(published);
+}
+
+std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth depth) {
+  // Each of very many contexts makes a look more expensive, and a look shows only some of them.
+  if (crowded_looks_ >= limits_.crowded_looks &&
+      (moment == Moment::kNaming || moment == Moment::kNamed)) {
+    ++image_.looks_skipped;
+    return std::nullopt;
+  }
+  Snapshot s;
+  s.moment = moment;
+  s.moments = {moment};
+  s.first_seen_ns = sys::boottime_now_ns();
+
+  auto named = named_candidates();
+  if (!named) return std::nullopt;
+  s.candidates = std::move(*named);
+  const bool thorough = depth == SnapshotDepth::kThorough;
+  // Once a context was seen, searches only at the end: a later one may have another name.
+  const bool may_be_hidden =
+      !saw_candidate_ || moment == Moment::kExit || moment == Moment::kExecEntry;
+  if (s.candidates.empty() && thorough && may_be_hidden) s.candidates = hidden_candidates();
+
+  const bool changed = copy_candidates(s.candidates);
+  const bool full = !s.candidates.empty() && (changed || thorough);
+  if (full) add_surroundings(s.candidates);
+
+  const bool had_descriptors =
+      !image_.snapshots.empty() && !image_.snapshots.back().descriptors.empty();
+  if (full || had_descriptors || (thorough && (saw_candidate_ || limits_.descriptors_always))) {
+    if (const auto links = sys::descriptors_to(image_.key.pid, abi::kMemfdFile)) {
+      for (const auto& l : *links) s.descriptors.push_back({l.fd, l.link});
+    }
+  }
+
+  // If a process ends meanwhile, parts look unmapped or unreadable, which is not a state of its
+  // context.
+  if (has_ended()) return std::nullopt;
+
+  s.last_seen_ns = sys::boottime_now_ns();
+  note_publications(s);
   return append(std::move(s));
 }
 

@@ -85,7 +85,18 @@ class SnapshotRecorder {
   // Of more candidates than are examined, the first ones, and those that are not blank before
   // others.
   void keep_those_in_use(std::vector<Candidate>& candidates);
+  // Those with a documented name; nothing: the mappings cannot be read.
+  std::optional<std::vector<Candidate>> named_candidates();
+  // Valid headers in private memory without a documented name.
+  std::vector<Candidate> hidden_candidates() const;
+  // Returns whether they differ from those of the last snapshot.
+  bool copy_candidates(std::vector<Candidate>& candidates);
   void copy_candidate(Candidate& candidate);
+  void examine_start(Candidate& candidate);
+  // The mappings around the copies, and VmFlags.
+  void add_surroundings(std::vector<Candidate>& candidates);
+  bool has_ended() const;
+  void note_publications(const Snapshot& snapshot);
   void keep_apart(MemoryBlock& payload);
   std::optional<std::uint64_t> append(Snapshot snapshot);  // its index; nothing: not kept
   bool is_full_for(std::uint64_t bytes) const;
