@@ -720,145 +720,57 @@ class Emission {
     if (*before != 0) steps.order("noise", before);
   }
 
+  // An update while it is made.
+  struct Change {
+    const Update& how;
+    Renewal renewal;  // what there is room for
+    Bytes message;
+    Context old;
+    Context next;
+    Value staged;  // where the new message is until it is copied over the old one
+  };
+
+  static Renewal possible_renewal(Renewal wanted, const Context& c, std::uint64_t size) {
+    const std::uint64_t needed = wanted == Renewal::kSpare ? c.size + size : size;
+    const bool reuses = wanted == Renewal::kInPlace || wanted == Renewal::kSpare;
+    return reuses && (!c.writable || needed > c.room) ? Renewal::kNewBuffer : wanted;
+  }
+
   // What an update stores between its two timestamps is one step, "window", in which the writer
   // makes no call.
   void update(const Update& u) {
     if (!context_) return;
-    Context& c = *context_;
     const Bytes message = message_of(u.content);
-    Renewal renewal = u.renewal;
-    const Context old = c;
-    const bool fits = c.writable && message.size() <= c.room;
-    if (renewal == Renewal::kInPlace && !fits) renewal = Renewal::kNewBuffer;
-    if (renewal == Renewal::kSpare && (!c.writable || c.size + message.size() > c.room)) {
-      renewal = Renewal::kNewBuffer;
-    }
+    const Renewal renewal = possible_renewal(u.renewal, *context_, message.size());
+    Change change{u, renewal, message, *context_, *context_, {}};
     Steps steps(plan_);
-    Value staged;
-    Context next = c;
-    next.size = renewal == Renewal::kUnchanged ? c.size : message.size();
-    switch (renewal) {
-      case Renewal::kUnchanged:
-        use("update.unchanged");
-        break;
-      case Renewal::kInPlace:
-        use("update.in-place");
-        steps.add("prepare", [this, &staged, &message, &u] {
-          const std::uint64_t size = whole_pages(message.size() + 128);
-          staged = builder_.map_anonymous(size, kReadWrite, kPrivate) + 96;
-          if (!u.encoded_in_window) builder_.write(staged, message);
-        });
-        break;
-      case Renewal::kSpare:
-        use("update.spare");
-        next.payload = c.payload + c.size;
-        next.room = c.room - c.size;
-        next.buffer.reset();
-        steps.add("prepare", [this, &next, &message, &u] {
-          if (!u.encoded_in_window) builder_.write(next.payload, message);
-        });
-        break;
-      case Renewal::kNewBuffer:
-        use("update.new-buffer");
-        next.room = message.size();
-        next.writable = true;
-        steps.add("prepare", [this, &next, &message, &u] {
-          next.buffer_size = whole_pages(message.size() + 64);
-          next.buffer = builder_.map_anonymous(next.buffer_size, kReadWrite, kPrivate);
-          next.payload = *next.buffer + 16 * rng_.below(3);
-          if (!u.encoded_in_window) builder_.write(next.payload, message);
-        });
-        break;
-    }
+    add_preparation(steps, change);
     if (u.style == Style::kWords) use("update.words");
     if (u.style == Style::kHalves) use("update.halves");
     if (u.style == Style::kBytes) use("update.bytes");
     // Everything that needs a call before it is stored exists before the zero.
     const bool cells = u.style == Style::kBytes || u.style == Style::kHalves || u.stamp.halves;
     if (cells) steps.add("cell", [this] { scratch(); });
-    steps.add("clock", [this, &u, &old] { read_clock(u.stamp, old.stamp); });
-    steps.add("window", [this, &u, &old, &next, renewal, &staged, &message] {
-      if (!u.no_zero) zero(old.base, u);
-      if (u.blanked_signature) builder_.store(old.base, 8, 0);
-      if (u.encoded_in_window && renewal != Renewal::kUnchanged) {
-        builder_.write(renewal == Renewal::kInPlace ? old.payload : next.payload, message);
-      }
-      Steps fields(plan_);
-      if (renewal == Renewal::kInPlace && !u.encoded_in_window) {
-        fields.add("update copy", [this, &old, &staged, &message, &u] {
-          builder_.copy(old.payload, staged, message.size(), u.how);
-        });
-      }
-      if (next.size != old.size || rng_.one_in(2)) {
-        if (next.size == old.size) use("update.same-size");
-        fields.add("update size", [this, &old, &next, &u] {
-          if (u.style == Style::kWords) {
-            builder_.store(old.base + 8, 8, next.size << 32U | 2U);
-          } else {
-            store_pieces(old.base + 12, next.size, 4, u.style);
-          }
-        });
-      }
-      const bool moves = renewal == Renewal::kNewBuffer || renewal == Renewal::kSpare;
-      if (moves || rng_.one_in(2)) {
-        fields.add("update pointer", [this, &old, &next, &u] {
-          store_pieces(old.base + 24, next.payload, 8, u.style);
-        });
-      }
-      if (u.same_signature) {
-        use("update.same-signature");
-        fields.add("same signature",
-                   [this, &old] { builder_.store_bytes(old.base, bytes_of("OTEL_CTX")); });
-      }
-      if (u.blanked_signature) {
-        fields.add("signature back",
-                   [this, &old] { builder_.store_bytes(old.base, bytes_of("OTEL_CTX")); });
-      }
-      fields.add("update timestamp", [this, &old, &u] { store_stamp(old.base, u.stamp); });
-      for (const char* first :
-           {"update copy", "update size", "update pointer", "same signature", "signature back"}) {
-        fields.order(first, "update timestamp");
-      }
-      fields.make(rng_, [this, &u] {
-        if (u.threads > 0 && rng_.one_in(4)) {
-          use("update.by-others");
-          act_by(u.threads);
-        }
-        if (!child_) safe_cuts_.push_back(builder_.size());
-      });
-    });
+    steps.add("clock", [this, &change] { read_clock(change.how.stamp, change.old.stamp); });
+    steps.add("window", [this, &change] { store_in_window(change); });
     // What follows the window is in "timestamp", so that namings have one name for it.
     steps.add("timestamp", [] {});
     steps.order("window", "timestamp");
     for (const char* first : {"prepare", "clock", "cell"}) steps.order(first, "window");
-    if (u.poisoned_before && old.writable) {
-      steps.add("poison", [this, &old] { builder_.fill(old.payload, old.size, bytes_of("\xdd")); });
+    if (u.poisoned_before && change.old.writable) {
+      steps.add("poison", [this, &old = change.old] {
+        builder_.fill(old.payload, old.size, bytes_of("\xdd"));
+      });
       steps.order("poison", "window");
       steps.order("prepare", "poison");
     }
     if (u.moved) {
-      steps.add("moved", [this, &c, &next] {
-        const Value to = builder_.map_anonymous(c.pages * kPage, kReadWrite, kPrivate);
-        next.base =
-            builder_.remap(c.base, c.pages * kPage, c.pages * kPage, kMremapMayMove | 2, to);
-      });
+      steps.add("moved", [this, &change] { move_mapping(change); });
       steps.order("timestamp", "moved");
       steps.order("moved", "name");
     }
-    const bool gone = renewal == Renewal::kNewBuffer;
-    if (gone && u.release == Release::kUnmapped && old.buffer) {
-      steps.add("release", [this, &old] {
-        use("update.old-unmapped");
-        builder_.unmap(*old.buffer, old.buffer_size);
-      });
-    } else if (gone && u.release == Release::kOverwritten && old.writable) {
-      steps.add("release", [this, &old] {
-        use("update.old-overwritten");
-        builder_.fill(old.payload, old.size, bytes_of("\xcc"), CopyHow::kRepBytes);
-      });
-    }
-    steps.order("timestamp", "release");
-    add_namings(steps, u.early, u.late, next, /*update=*/true);
+    add_release(steps, change);
+    add_namings(steps, u.early, u.late, change.next, /*update=*/true);
     add_noise(steps, u.noise, rng_.one_in(2) ? "window" : "");
     if (u.threads > 0 && !threads_.empty()) use("threads");
     steps.make(rng_, [this, &u] {
@@ -866,15 +778,143 @@ class Emission {
       if (!child_) safe_cuts_.push_back(builder_.size());
     });
     home();
-    next.stamp = stamp_;
-    last_stamp_ = stamp_;
-    if (renewal != Renewal::kUnchanged) {
-      next.message = message;
-      next.unusual_encoding = is_unusual(u.content);
-      next.names = names_of(u.content);
+    finish_update(change);
+  }
+
+  // Where the new message comes to be before the zero.
+  void add_preparation(Steps& steps, Change& change) {
+    const Context& old = change.old;
+    Context& next = change.next;
+    const std::uint64_t size = change.message.size();
+    if (change.renewal != Renewal::kUnchanged) next.size = size;
+    switch (change.renewal) {
+      case Renewal::kUnchanged:
+        use("update.unchanged");
+        break;
+      case Renewal::kInPlace:
+        use("update.in-place");
+        steps.add("prepare", [this, &change, size] {
+          change.staged =
+              builder_.map_anonymous(whole_pages(size + 128), kReadWrite, kPrivate) + 96;
+          if (!change.how.encoded_in_window) builder_.write(change.staged, change.message);
+        });
+        break;
+      case Renewal::kSpare:
+        use("update.spare");
+        next.payload = old.payload + old.size;
+        next.room = old.room - old.size;
+        next.buffer.reset();
+        steps.add("prepare", [this, &change] {
+          if (!change.how.encoded_in_window) builder_.write(change.next.payload, change.message);
+        });
+        break;
+      case Renewal::kNewBuffer:
+        use("update.new-buffer");
+        next.room = size;
+        next.writable = true;
+        steps.add("prepare", [this, &change, &next, size] {
+          next.buffer_size = whole_pages(size + 64);
+          next.buffer = builder_.map_anonymous(next.buffer_size, kReadWrite, kPrivate);
+          next.payload = *next.buffer + 16 * rng_.below(3);
+          if (!change.how.encoded_in_window) builder_.write(next.payload, change.message);
+        });
+        break;
     }
-    c = next;
-    if (renewal != Renewal::kUnchanged) contexts_.published(reference_of(u.content));
+  }
+
+  void store_in_window(const Change& change) {
+    const Update& u = change.how;
+    const Context& old = change.old;
+    if (!u.no_zero) zero(old.base, u);
+    if (u.blanked_signature) builder_.store(old.base, 8, 0);
+    if (u.encoded_in_window && change.renewal != Renewal::kUnchanged) {
+      builder_.write(change.renewal == Renewal::kInPlace ? old.payload : change.next.payload,
+                     change.message);
+    }
+    Steps fields(plan_);
+    field_steps(fields, change);
+    fields.make(rng_, [this, &u] {
+      if (u.threads > 0 && rng_.one_in(4)) {
+        use("update.by-others");
+        act_by(u.threads);
+      }
+      if (!child_) safe_cuts_.push_back(builder_.size());
+    });
+  }
+
+  void field_steps(Steps& fields, const Change& change) {
+    const Update& u = change.how;
+    const Context& old = change.old;
+    const Context& next = change.next;
+    const Renewal renewal = change.renewal;
+    if (renewal == Renewal::kInPlace && !u.encoded_in_window) {
+      fields.add("update copy", [this, &change] {
+        builder_.copy(change.old.payload, change.staged, change.message.size(), change.how.how);
+      });
+    }
+    if (next.size != old.size || rng_.one_in(2)) {
+      if (next.size == old.size) use("update.same-size");
+      fields.add("update size", [this, &old, &next, &u] {
+        if (u.style == Style::kWords) {
+          builder_.store(old.base + 8, 8, next.size << 32U | 2U);
+        } else {
+          store_pieces(old.base + 12, next.size, 4, u.style);
+        }
+      });
+    }
+    const bool moves = renewal == Renewal::kNewBuffer || renewal == Renewal::kSpare;
+    if (moves || rng_.one_in(2)) {
+      fields.add("update pointer", [this, &old, &next, &u] {
+        store_pieces(old.base + 24, next.payload, 8, u.style);
+      });
+    }
+    const auto sign = [this, &old] { builder_.store_bytes(old.base, bytes_of("OTEL_CTX")); };
+    if (u.same_signature) {
+      use("update.same-signature");
+      fields.add("same signature", sign);
+    }
+    if (u.blanked_signature) fields.add("signature back", sign);
+    fields.add("update timestamp", [this, &old, &u] { store_stamp(old.base, u.stamp); });
+    for (const char* first :
+         {"update copy", "update size", "update pointer", "same signature", "signature back"}) {
+      fields.order(first, "update timestamp");
+    }
+  }
+
+  void move_mapping(Change& change) {
+    const std::uint64_t size = change.old.pages * kPage;
+    const Value to = builder_.map_anonymous(size, kReadWrite, kPrivate);
+    change.next.base = builder_.remap(change.old.base, size, size, kMremapMayMove | 2, to);
+  }
+
+  void add_release(Steps& steps, const Change& change) {
+    const Context& old = change.old;
+    const Release release = change.how.release;
+    const bool gone = change.renewal == Renewal::kNewBuffer;
+    if (gone && release == Release::kUnmapped && old.buffer) {
+      steps.add("release", [this, &old] {
+        use("update.old-unmapped");
+        builder_.unmap(*old.buffer, old.buffer_size);
+      });
+    } else if (gone && release == Release::kOverwritten && old.writable) {
+      steps.add("release", [this, &old] {
+        use("update.old-overwritten");
+        builder_.fill(old.payload, old.size, bytes_of("\xcc"), CopyHow::kRepBytes);
+      });
+    }
+    steps.order("timestamp", "release");
+  }
+
+  void finish_update(const Change& change) {
+    context_ = change.next;
+    context_->stamp = stamp_;
+    last_stamp_ = stamp_;
+    if (change.renewal == Renewal::kUnchanged) return;
+    const Content& content = change.how.content;
+    context_->message = change.message;
+    context_->unusual_encoding = is_unusual(content);
+    context_->names = names_of(content);
+    contexts_.published(reference_of(content));
   }
 
   void zero(const Value& base, const Update& u) {
