@@ -608,109 +608,120 @@ static long crowd(const uint64_t* args) {
 }
 #endif
 
+static long alternate(const uint64_t* args) {
+  long result = 0;
+  for (uint64_t i = 0; i < 2 * args[5] && result >= 0; ++i) {
+    result = copy(args[0], args[3 + i % 2], args[2], args[1]);
+  }
+  return result;
+}
+
+/* How many bytes the answer has. */
+static uint64_t answered_bytes(const struct PuppetCommand* command) {
+  uint64_t bytes = 0;
+  if (command->call == kPuppetSyscall) bytes = command->returned;
+  if (command->call == kPuppetRead) bytes = command->args[1];
+  return bytes < kPuppetBytes ? bytes : kPuppetBytes;
+}
+
+static long read_back(struct Area* area) {
+  const uint64_t bytes = answered_bytes(&area->command);
+  copy_bytes((uint64_t)area->bytes, area->command.args[0], bytes);
+  area->command.bytes = (uint32_t)bytes;
+  return 0;
+}
+
+static long load_named_library(const struct Area* area) {
+  const char* path = (const char*)area->bytes;
+  const char* end = path;
+  while (*end != '\0') ++end;
+  return load_library(path, end + 1, area->command.args[0]);
+}
+
+/* Returns for a thread of the C library, which ends when its start routine returns. */
+static void exit_thread(struct Area* area) {
+  wipe(area);
+  answer(area, 0, 0);
+  call3(__NR_close, (uint64_t)area->channel, 0, 0);
+#ifdef PUPPET_LIBC
+  if (area != areas) return;
+#endif
+  call3(__NR_exit, 0, 0, 0);
+}
+
+/* Executes the command, and returns its result. */
+static long perform(struct Area* area, int channel) {
+  const uint64_t* args = area->command.args;
+  switch (area->command.call) {
+    case kPuppetSyscall:
+      return plain_syscall(area);
+    case kPuppetClock:
+      return clock_now(args[0]);
+    case kPuppetStore:
+      return store(args[0], args[1], args[2], area->bytes);
+    case kPuppetLoad:
+      return (long)load(args[0], args[1]);
+    case kPuppetWrite:
+      return copy(args[0], (uint64_t)area->bytes, area->command.bytes, args[1]);
+    case kPuppetFill:
+      return fill(area, args[0], args[2], args[1]);
+    case kPuppetCopy:
+      return copy(args[0], args[3], args[2], args[1]);
+    case kPuppetAlternate:
+      return alternate(args);
+    case kPuppetRepeat:
+      return repeat(args, area->bytes, area->command.bytes);
+    case kPuppetSplit:
+      return split(args[0], args[1]);
+    case kPuppetCrowd:
+      return crowd(args);
+    case kPuppetRead:
+      return read_back(area);
+    case kPuppetFence:
+      return fence(args[0]);
+    case kPuppetSpin:
+      spin(args[0]);
+      return 0;
+    case kPuppetAwait:
+      while (load(args[0], args[1]) != args[2]) machine_pause();
+      return 0;
+    case kPuppetThread:
+      return new_thread(area, channel);
+    case kPuppetHandle:
+      return handle(args[0], args[1]);
+    case kPuppetReturn:
+      area->returning = 1;
+      return 0;
+    case kPuppetFork: {
+      const long pid = new_process(area, channel);
+      return pid == 0 ? PUPPET_HELLO : pid;
+    }
+    case kPuppetExec:
+      return execute(area);
+    case kPuppetSlot:
+      return set_slot(args[0], args[1], args[2]);
+    case kPuppetSlotAddress:
+      return slot_address(args[0]);
+    case kPuppetLoadLibrary:
+      return load_named_library(area);
+    case kPuppetUnload:
+      return unload_library(args[0]);
+    default:
+      return -ENOSYS;
+  }
+}
+
 static void serve(struct Area* area) {
   while (area->returning == 0) {
     const int channel = receive(area);
     area->busy = 1;
     if (area->command.tells != 0) answer(area, PUPPET_BEGINS, 0);
-    const uint64_t* args = area->command.args;
-    long result = 0;
-    uint64_t bytes = 0;
-    switch (area->command.call) {
-      case kPuppetSyscall:
-        result = plain_syscall(area);
-        bytes = area->command.returned < kPuppetBytes ? area->command.returned : kPuppetBytes;
-        break;
-      case kPuppetClock:
-        result = clock_now(args[0]);
-        break;
-      case kPuppetStore:
-        result = store(args[0], args[1], args[2], area->bytes);
-        break;
-      case kPuppetLoad:
-        result = (long)load(args[0], args[1]);
-        break;
-      case kPuppetWrite:
-        result = copy(args[0], (uint64_t)area->bytes, area->command.bytes, args[1]);
-        break;
-      case kPuppetFill:
-        result = fill(area, args[0], args[2], args[1]);
-        break;
-      case kPuppetCopy:
-        result = copy(args[0], args[3], args[2], args[1]);
-        break;
-      case kPuppetAlternate:
-        for (uint64_t i = 0; i < 2 * args[5] && result >= 0; ++i) {
-          result = copy(args[0], args[3 + i % 2], args[2], args[1]);
-        }
-        break;
-      case kPuppetRepeat:
-        result = repeat(args, area->bytes, area->command.bytes);
-        break;
-      case kPuppetSplit:
-        result = split(args[0], args[1]);
-        break;
-      case kPuppetCrowd:
-        result = crowd(args);
-        break;
-      case kPuppetRead:
-        bytes = args[1] < kPuppetBytes ? args[1] : kPuppetBytes;
-        copy_bytes((uint64_t)area->bytes, args[0], bytes);
-        area->command.bytes = (uint32_t)bytes;
-        break;
-      case kPuppetFence:
-        result = fence(args[0]);
-        break;
-      case kPuppetSpin:
-        spin(args[0]);
-        break;
-      case kPuppetAwait:
-        while (load(args[0], args[1]) != args[2]) machine_pause();
-        break;
-      case kPuppetThread:
-        result = new_thread(area, channel);
-        break;
-      case kPuppetExitThread:
-        wipe(area);
-        answer(area, 0, 0);
-        call3(__NR_close, (uint64_t)area->channel, 0, 0);
-#ifdef PUPPET_LIBC
-        if (area != areas) return; /* and from its start routine */
-#endif
-        call3(__NR_exit, 0, 0, 0);
-        break;
-      case kPuppetHandle:
-        result = handle(args[0], args[1]);
-        break;
-      case kPuppetReturn:
-        area->returning = 1;
-        break;
-      case kPuppetFork:
-        result = new_process(area, channel);
-        if (result == 0) result = PUPPET_HELLO;
-        break;
-      case kPuppetExec:
-        result = execute(area);
-        break;
-      case kPuppetSlot:
-        result = set_slot(args[0], args[1], args[2]);
-        break;
-      case kPuppetSlotAddress:
-        result = slot_address(args[0]);
-        break;
-      case kPuppetLoadLibrary: {
-        const char* path = (const char*)area->bytes;
-        const char* end = path;
-        while (*end != '\0') ++end;
-        result = load_library(path, end + 1, args[0]);
-        break;
-      }
-      case kPuppetUnload:
-        result = unload_library(args[0]);
-        break;
-      default:
-        result = -ENOSYS;
+    if (area->command.call == kPuppetExitThread) {
+      exit_thread(area);
+      return;
     }
+    const long result = perform(area, channel);
+    const uint64_t bytes = answered_bytes(&area->command);
     /* The arguments are nowhere else in memory than where the script wants them. */
     if (bytes == 0) wipe(area);
     area->busy = 0;
