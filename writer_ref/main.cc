@@ -240,6 +240,128 @@ class Writer {
   std::optional<ThreadContexts> threads_;
 };
 
+// What the options say, as text.
+struct Arguments {
+  std::vector<std::string> resource;
+  std::vector<std::string> attributes;
+  std::string hold;
+  std::string update_every;
+  std::string drop_after;
+  std::vector<std::string> thread_attributes;
+  std::string style;
+  std::string rotate;
+};
+
+constexpr auto kOnce = CLI::MultiOptionPolicy::TakeLast;
+
+void add_process_options(CLI::App& app, Arguments& a, Settings& settings) {
+  app.add_option("--resource", a.resource,
+                 "an attribute of the Resource (repeatable); service.name is added if missing")
+      ->type_name("KEY[:TYPE]=VALUE")
+      ->allow_extra_args(false);
+  app.add_option("--attribute", a.attributes,
+                 "an attribute outside the Resource, in field 2 (repeatable)")
+      ->type_name("KEY[:TYPE]=VALUE")
+      ->allow_extra_args(false);
+  app.add_option("--hold", a.hold, "end after this time; otherwise at SIGTERM or SIGINT")
+      ->type_name("DUR")
+      ->multi_option_policy(kOnce);
+  auto* const every =
+      app.add_option("--update-every", a.update_every,
+                     std::string("update every MS milliseconds (or DUR); the attribute ") +
+                         kUpdateKey + " counts. 0: without a pause")
+          ->type_name("MS")
+          ->multi_option_policy(kOnce);
+  app.add_option("--updates", settings.updates, "stop updating after N updates")
+      ->type_name("N")
+      ->needs(every);
+  auto* const drop =
+      app.add_option("--drop-after", a.drop_after, "withdraw the context after this time")
+          ->type_name("DUR")
+          ->multi_option_policy(kOnce);
+  app.add_flag("--republish", settings.republish, "publish again after the withdrawal")
+      ->needs(drop);
+}
+
+void add_thread_options(CLI::App& app, Arguments& a, Settings& settings) {
+  auto* const threads =
+      app.add_option("--threads", settings.thread.threads,
+                     "run N threads, each with a trace id and a span id: the span id is the "
+                     "exclusive or of the halves of the trace id")
+          ->type_name("N")
+          ->check(CLI::Range(std::size_t{1}, kMostThreads))
+          ->multi_option_policy(kOnce);
+  app.add_option("--thread-attribute", a.thread_attributes,
+                 "an attribute of every thread's context (repeatable)")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false)
+      ->needs(threads);
+  app.add_option("--thread-style", a.style,
+                 "how a thread changes its context: pointer (the default) or in-place")
+      ->type_name("STYLE")
+      ->check(CLI::IsMember({"pointer", "in-place"}))
+      ->multi_option_policy(kOnce)
+      ->needs(threads);
+  app.add_option("--rotate", a.rotate,
+                 "every thread begins another trace after this time; 0s: without a pause")
+      ->type_name("DUR")
+      ->multi_option_policy(kOnce)
+      ->needs(threads);
+}
+
+std::expected<void, std::string> take_attributes(const Arguments& a, Settings& settings) {
+  bool has_service_name = false;
+  for (const auto& argument : a.resource) {
+    auto attribute = parse_attribute(argument);
+    if (!attribute) return std::unexpected("--resource " + attribute.error());
+    has_service_name = has_service_name || attribute->key == "service.name";
+    settings.context.resource.push_back(std::move(*attribute));
+  }
+  if (!has_service_name) {
+    settings.context.resource.push_back({"service.name", "unknown_service:writer_ref"});
+  }
+  for (const auto& argument : a.attributes) {
+    auto attribute = parse_attribute(argument);
+    if (!attribute) return std::unexpected("--attribute " + attribute.error());
+    settings.context.attributes.push_back(std::move(*attribute));
+  }
+  for (const auto& argument : a.thread_attributes) {
+    auto attribute = parse_attribute(argument);
+    if (!attribute) return std::unexpected("--thread-attribute " + attribute.error());
+    auto* const text = std::get_if<std::string>(&attribute->value);
+    if (text == nullptr) {
+      return std::unexpected("--thread-attribute '" + argument + "': records hold text only");
+    }
+    settings.thread.attributes.emplace_back(std::move(attribute->key), std::move(*text));
+  }
+  return {};
+}
+
+std::expected<void, std::string> take_durations(const CLI::App& app, const Arguments& a,
+                                                Settings& settings) {
+  const struct {
+    const char* option;
+    const std::string& text;
+    std::optional<Duration>& to;
+    std::optional<Duration> plain;
+  } durations[] = {
+      {"--hold ", a.hold, settings.hold, {}},
+      {"--drop-after ", a.drop_after, settings.drop_after, {}},
+      {"--update-every ", a.update_every, settings.update_every, std::chrono::milliseconds(1)},
+      {"--rotate ", a.rotate, settings.thread.rotate, {}},
+  };
+  for (const auto& d : durations) {
+    if (d.text.empty() &&
+        app.count(std::string(d.option, std::string_view(d.option).size() - 1)) == 0) {
+      continue;
+    }
+    const auto duration = parse_duration(d.text, d.plain);
+    if (!duration) return std::unexpected(d.option + duration.error());
+    d.to = *duration;
+  }
+  return {};
+}
+
 int main_with(int argc, char** argv) {
   CLI::App app{
       "Publishes an OpenTelemetry process context (OTEP 4719) and holds it; with --threads also\n"
@@ -257,116 +379,22 @@ int main_with(int argc, char** argv) {
       "or withdrawal failed; 2 wrong usage.\n"
       "\n"
       "Example: ctxconf wrap -- writer_ref --resource service.name=demo --hold 1s");
-  std::vector<std::string> resource;
-  std::vector<std::string> attributes;
-  std::string hold;
-  std::string update_every;
-  std::string drop_after;
-  std::vector<std::string> thread_attributes;
-  std::string style;
-  std::string rotate;
+  Arguments arguments;
   Settings settings;
-  const auto once = CLI::MultiOptionPolicy::TakeLast;
-  app.add_option("--resource", resource,
-                 "an attribute of the Resource (repeatable); service.name is added if missing")
-      ->type_name("KEY[:TYPE]=VALUE")
-      ->allow_extra_args(false);
-  app.add_option("--attribute", attributes,
-                 "an attribute outside the Resource, in field 2 (repeatable)")
-      ->type_name("KEY[:TYPE]=VALUE")
-      ->allow_extra_args(false);
-  app.add_option("--hold", hold, "end after this time; otherwise at SIGTERM or SIGINT")
-      ->type_name("DUR")
-      ->multi_option_policy(once);
-  auto* const every =
-      app.add_option("--update-every", update_every,
-                     std::string("update every MS milliseconds (or DUR); the attribute ") +
-                         kUpdateKey + " counts. 0: without a pause")
-          ->type_name("MS")
-          ->multi_option_policy(once);
-  app.add_option("--updates", settings.updates, "stop updating after N updates")
-      ->type_name("N")
-      ->needs(every);
-  auto* const drop =
-      app.add_option("--drop-after", drop_after, "withdraw the context after this time")
-          ->type_name("DUR")
-          ->multi_option_policy(once);
-  app.add_flag("--republish", settings.republish, "publish again after the withdrawal")
-      ->needs(drop);
-  auto* const threads =
-      app.add_option("--threads", settings.thread.threads,
-                     "run N threads, each with a trace id and a span id: the span id is the "
-                     "exclusive or of the halves of the trace id")
-          ->type_name("N")
-          ->check(CLI::Range(std::size_t{1}, kMostThreads))
-          ->multi_option_policy(once);
-  app.add_option("--thread-attribute", thread_attributes,
-                 "an attribute of every thread's context (repeatable)")
-      ->type_name("KEY=VALUE")
-      ->allow_extra_args(false)
-      ->needs(threads);
-  app.add_option("--thread-style", style,
-                 "how a thread changes its context: pointer (the default) or in-place")
-      ->type_name("STYLE")
-      ->check(CLI::IsMember({"pointer", "in-place"}))
-      ->multi_option_policy(once)
-      ->needs(threads);
-  app.add_option("--rotate", rotate,
-                 "every thread begins another trace after this time; 0s: without a pause")
-      ->type_name("DUR")
-      ->multi_option_policy(once)
-      ->needs(threads);
+  add_process_options(app, arguments, settings);
+  add_thread_options(app, arguments, settings);
   app.add_flag("--quiet,-q", settings.quiet, "print errors only");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : kUsage;
   }
-
-  bool has_service_name = false;
-  for (const auto& argument : resource) {
-    auto attribute = parse_attribute(argument);
-    if (!attribute) return complain("--resource " + attribute.error());
-    has_service_name = has_service_name || attribute->key == "service.name";
-    settings.context.resource.push_back(std::move(*attribute));
+  if (const auto taken = take_attributes(arguments, settings); !taken) {
+    return complain(taken.error());
   }
-  if (!has_service_name) {
-    settings.context.resource.push_back({"service.name", "unknown_service:writer_ref"});
-  }
-  for (const auto& argument : attributes) {
-    auto attribute = parse_attribute(argument);
-    if (!attribute) return complain("--attribute " + attribute.error());
-    settings.context.attributes.push_back(std::move(*attribute));
-  }
-  for (const auto& argument : thread_attributes) {
-    auto attribute = parse_attribute(argument);
-    if (!attribute) return complain("--thread-attribute " + attribute.error());
-    auto* const text = std::get_if<std::string>(&attribute->value);
-    if (text == nullptr) {
-      return complain("--thread-attribute '" + argument + "': records hold text only");
-    }
-    settings.thread.attributes.emplace_back(std::move(attribute->key), std::move(*text));
-  }
-  settings.thread.in_place = style == "in-place";
-  const struct {
-    const char* option;
-    const std::string& text;
-    std::optional<Duration>& to;
-    std::optional<Duration> plain;
-  } durations[] = {
-      {"--hold ", hold, settings.hold, {}},
-      {"--drop-after ", drop_after, settings.drop_after, {}},
-      {"--update-every ", update_every, settings.update_every, std::chrono::milliseconds(1)},
-      {"--rotate ", rotate, settings.thread.rotate, {}},
-  };
-  for (const auto& d : durations) {
-    if (d.text.empty() &&
-        app.count(std::string(d.option, std::string_view(d.option).size() - 1)) == 0) {
-      continue;
-    }
-    const auto duration = parse_duration(d.text, d.plain);
-    if (!duration) return complain(d.option + duration.error());
-    d.to = *duration;
+  settings.thread.in_place = arguments.style == "in-place";
+  if (const auto taken = take_durations(app, arguments, settings); !taken) {
+    return complain(taken.error());
   }
   return Writer(std::move(settings)).run();
 }
