@@ -74,6 +74,22 @@ std::optional<Channel> socket_pair() {
   return out;
 }
 
+// What the adapter's descriptors are connected to.
+struct Connections {
+  std::array<Channel, 3> stdio;
+  std::optional<Channel> channel;  // with --channel fd3
+};
+
+// https://www.gnu.org/software/libc/manual/html_node/Memory-Allocation-Tunables.html
+// Switches the thread cache off, because its freed memory is not overwritten.
+std::string poisoning_tunables() {
+  std::string out =
+      fmt::format("GLIBC_TUNABLES=glibc.malloc.perturb={}:glibc.malloc.tcache_count=0", kFreedByte);
+  const char* const others = std::getenv("GLIBC_TUNABLES");
+  if (others != nullptr && *others != '\0') out += ":" + std::string(others);
+  return out;
+}
+
 std::string dumped(const Json& value) {
   return value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
@@ -153,6 +169,71 @@ struct Testee::State {
   void note_noise(const std::string& line) {
     last_noise = line.empty() ? "an empty line, or one of more than 1 MiB" : cut(line, kNoiseKept);
     if (session.noise_lines++ == 0) session.noise = last_noise;
+  }
+
+  Answer<Connections> make_connections() {
+    auto stdio = stdio_pipes();
+    if (!stdio) return std::unexpected(own_fault("pipe: " + std::string(std::strerror(errno))));
+    Connections made{.stdio = std::move(*stdio), .channel = {}};
+    if (!options.descriptor3) return made;
+    made.channel = socket_pair();
+    if (made.channel) return made;
+    return std::unexpected(own_fault("socketpair: " + std::string(std::strerror(errno))));
+  }
+
+  Answer<void> start_recording(Connections& connections) {
+    WrapOptions wrap = options.recording;
+    wrap.argv = options.argv;
+    wrap.keep_all = true;
+    wrap.inject_at_once = false;
+    wrap.session = session.root.session;
+    auto started = Recording::start(wrap, launch_with(connections), timeline);
+    if (!started) {
+      ended = true;
+      start_error = started.error().err;
+      return std::unexpected(blame("cannot be started: " + sys::to_string(started.error())));
+    }
+    recording.emplace(std::move(*started));
+    return keep_our_ends(connections);
+  }
+
+  sys::Launch launch_with(const Connections& connections) const {
+    sys::Launch launch;
+    launch.own_group = true;
+    if (options.without_ptrace_right && geteuid() == 0) launch.without_capability = CAP_SYS_PTRACE;
+    for (int i = 0; i < 3; ++i) launch.stdio[i] = connections.stdio[i].theirs.get();
+    if (connections.channel) {
+      launch.third = connections.channel->theirs.get();
+      launch.extra_env.emplace_back("CTXCONF_CHANNEL=fd3");
+    }
+    launch.extra_env.emplace_back("CTXCONF=1");
+    launch.extra_env.emplace_back("CTXCONF_PROTOCOL=1");
+    launch.extra_env.push_back("CTXCONF_TEST=" + session.group);
+    launch.extra_env.push_back("CTXCONF_SEED=" + options.seed);
+    if (options.poisons_memory) launch.extra_env.push_back(poisoning_tunables());
+    return launch;
+  }
+
+  // And listens to what the adapter writes.
+  Answer<void> keep_our_ends(Connections& connections) {
+    auto& [in_pipe, out_pipe, error_pipe] = connections.stdio;
+    for (auto& pipe : connections.stdio) pipe.theirs.reset();
+    errors = std::move(error_pipe.ours);
+    if (connections.channel) {
+      connections.channel->theirs.reset();
+      out = std::move(connections.channel->ours);
+      noise = std::move(out_pipe.ours);
+    } else {
+      in = std::move(in_pipe.ours);
+      out = std::move(out_pipe.ours);
+    }
+    for (const auto* fd : {&out, &errors, &noise}) {
+      if (!fd->is_open()) continue;
+      if (const auto woken = recording->wake_for(fd->get(), POLLIN); !woken) {
+        return std::unexpected(own_fault(sys::to_string(woken.error())));
+      }
+    }
+    return {};
   }
 
   // False at the end of the file.
@@ -496,6 +577,41 @@ struct Testee::State {
                     options.hello_within);
   }
 
+  std::optional<std::string> problem_of_hello(const Json& reply) const {
+    if (reply["ok"] != true) return "refused hello: " + cut(dumped(reply), 400);
+    if (reply["v"] != 1) {
+      return "speaks version " + cut(reply["v"].dump(), 40) +
+             " of the protocol; ctxconf speaks version 1";
+    }
+    if (options.reader && geteuid() != 0 && ReaderTraits(reply["caps"]).says("needs_root")) {
+      return "says that its reader needs root: run ctxconf as root";
+    }
+    return std::nullopt;
+  }
+
+  // The image of the process that hello names.
+  Answer<ImageKey> image_of_hello(std::int64_t named) {
+    const auto known = [&] {
+      const auto process = recording->process_of(named);
+      return process ? recording->image_of(*process) : std::nullopt;
+    };
+    auto image = known();
+    // A parent may name its new child before the child's first stop.
+    for (const auto until = now() + scaled(kFirstStop); !image && !nothing_left && now() < until;) {
+      if (auto stepped = step(until); !stepped) return std::unexpected(stepped.error());
+      image = known();
+    }
+    if (!image && options.reader && (kill(static_cast<pid_t>(named), 0) == 0 || errno == EPERM)) {
+      // A process that was there before reads for it, perhaps that of another user.
+      image = recording->image_of(recording->root());
+    }
+    if (image) return *image;
+    return std::unexpected(
+        blame(fmt::format("says that its process is {}, but neither the adapter nor a process "
+                          "that it started has this id",
+                          cut(std::to_string(named), 40))));
+  }
+
   Stop hang(const std::string& op) {
     auto& check = session.checks.back();
     check.text = out_ended ? "closed its end of the channel but still runs, in " + op
@@ -657,119 +773,41 @@ Testee::~Testee() {
 
 Testee::Answer<void> Testee::start() {
   auto& s = *state_;
-  auto pipes = stdio_pipes();
-  if (!pipes) return std::unexpected(s.own_fault("pipe: " + std::string(std::strerror(errno))));
-  sys::Launch launch;
-  launch.own_group = true;
-  if (s.options.without_ptrace_right && geteuid() == 0) launch.without_capability = CAP_SYS_PTRACE;
-  for (int i = 0; i < 3; ++i) launch.stdio[i] = (*pipes)[i].theirs.get();
-  std::optional<Channel> channel;
-  if (s.options.descriptor3) {
-    channel = socket_pair();
-    if (!channel) {
-      return std::unexpected(s.own_fault("socketpair: " + std::string(std::strerror(errno))));
-    }
-    launch.third = channel->theirs.get();
-    launch.extra_env.emplace_back("CTXCONF_CHANNEL=fd3");
-  }
-  launch.extra_env.emplace_back("CTXCONF=1");
-  launch.extra_env.emplace_back("CTXCONF_PROTOCOL=1");
-  launch.extra_env.push_back("CTXCONF_TEST=" + s.session.group);
-  launch.extra_env.push_back("CTXCONF_SEED=" + s.options.seed);
-  if (s.options.poisons_memory) {
-    // https://www.gnu.org/software/libc/manual/html_node/Memory-Allocation-Tunables.html
-    // Switches the thread cache off, because its freed memory is not overwritten.
-    std::string tunables = fmt::format(
-        "GLIBC_TUNABLES=glibc.malloc.perturb={}:glibc.malloc.tcache_count=0", kFreedByte);
-    const char* const others = std::getenv("GLIBC_TUNABLES");
-    if (others != nullptr && *others != '\0') tunables += ":" + std::string(others);
-    launch.extra_env.push_back(std::move(tunables));
-  }
-  WrapOptions recording = s.options.recording;
-  recording.argv = s.options.argv;
-  recording.keep_all = true;
-  recording.inject_at_once = false;
-  recording.session = s.session.root.session;
-  auto started = Recording::start(recording, launch, s.timeline);
-  if (!started) {
-    s.ended = true;
-    s.start_error = started.error().err;
-    return std::unexpected(s.blame("cannot be started: " + sys::to_string(started.error())));
-  }
-  s.recording.emplace(std::move(*started));
-  for (auto& p : *pipes) p.theirs.reset();
-  s.errors = std::move((*pipes)[2].ours);
-  if (channel) {
-    channel->theirs.reset();
-    s.out = std::move(channel->ours);
-    s.noise = std::move((*pipes)[1].ours);
-  } else {
-    s.in = std::move((*pipes)[0].ours);
-    s.out = std::move((*pipes)[1].ours);
-  }
-  for (const auto* fd : {&s.out, &s.errors, &s.noise}) {
-    if (!fd->is_open()) continue;
-    if (const auto woken = s.recording->wake_for(fd->get(), POLLIN); !woken) {
-      return std::unexpected(s.own_fault(sys::to_string(woken.error())));
-    }
-  }
-
+  // Lives until hello is answered: with --channel fd3 it keeps the adapter's stdin open until then.
+  auto connections = s.make_connections();
+  if (!connections) return std::unexpected(connections.error());
+  if (auto started = s.start_recording(*connections); !started) return started;
   begin_check("hello", {});
-  auto reply = s.hello();
-  if (!reply) {
-    if (reply.error() == Stop::kCrashed) {
-      s.unexplained = s.session.checks.size() - 1;
-      end();
-      std::string what =
-          "ended before it answered hello: " + s.timeline.sessions.back().ending.text;
-      for (const auto& line : s.tail_lines()) what += "\n" + line;
-      return std::unexpected(s.blame(std::move(what)));
-    }
-    if (reply.error() == Stop::kHung) {
-      std::string what = "did not say hello: " + s.session.checks.back().text;
-      for (const auto& line : s.session.checks.back().details) what += "\n" + line;
-      return std::unexpected(s.blame(std::move(what)));
-    }
-    return std::unexpected(reply.error());
-  }
-  if ((*reply)["ok"] != true) {
-    return std::unexpected(s.blame("refused hello: " + cut(dumped(*reply), 400)));
-  }
-  if ((*reply)["v"] != 1) {
-    return std::unexpected(s.blame("speaks version " + cut((*reply)["v"].dump(), 40) +
-                                   " of the protocol; ctxconf speaks version 1"));
-  }
-  if (s.options.reader && geteuid() != 0 && ReaderTraits((*reply)["caps"]).says("needs_root")) {
-    return std::unexpected(s.blame("says that its reader needs root: run ctxconf as root"));
-  }
-  const auto pid = (*reply)["pid"].get<std::int64_t>();
-  const auto known = [&] {
-    const auto process = s.recording->process_of(pid);
-    return process ? s.recording->image_of(*process) : std::nullopt;
-  };
-  auto image = known();
-  // A parent may name its new child before the child's first stop.
-  for (const auto until = s.now() + s.scaled(kFirstStop);
-       !image && !s.nothing_left && s.now() < until;) {
-    if (auto stepped = s.step(until); !stepped) return std::unexpected(stepped.error());
-    image = known();
-  }
-  if (!image && s.options.reader && (kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM)) {
-    // A process that was there before reads for it, perhaps that of another user.
-    image = s.recording->image_of(s.recording->root());
-  }
-  if (!image) {
-    return std::unexpected(
-        s.blame(fmt::format("says that its process is {}, but neither the adapter nor a process "
-                            "that it started has this id",
-                            cut(std::to_string(pid), 40))));
-  }
+  const auto reply = s.hello();
+  if (!reply) return std::unexpected(no_hello(reply.error()));
+  if (auto problem = s.problem_of_hello(*reply)) return std::unexpected(s.blame(*problem));
+  const auto image = s.image_of_hello((*reply)["pid"].get<std::int64_t>());
+  if (!image) return std::unexpected(image.error());
   s.pid = image->pid;
   s.session.root = *image;
   s.session.hello = s.session.operations.back().reply;
   s.caps = (*reply)["caps"];
   s.look();
   return {};
+}
+
+Stop Testee::no_hello(Stop stop) {
+  auto& s = *state_;
+  std::string what;
+  std::vector<std::string> details;
+  if (stop == Stop::kCrashed) {
+    s.unexplained = s.session.checks.size() - 1;
+    end();
+    what = "ended before it answered hello: " + s.timeline.sessions.back().ending.text;
+    details = s.tail_lines();
+  } else if (stop == Stop::kHung) {
+    what = "did not say hello: " + s.session.checks.back().text;
+    details = s.session.checks.back().details;
+  } else {
+    return stop;
+  }
+  for (const auto& line : details) what += "\n" + line;
+  return s.blame(std::move(what));
 }
 
 bool Testee::can(std::string_view capability) const {

@@ -144,6 +144,8 @@ class Testee {
 
  private:
   struct State;
+  // Why it did not answer hello; blames it if it ended or hung.
+  Stop no_hello(Stop stop);
   // Notes the refusal in the check.
   std::unexpected<Stop> refused(const std::string& op, const Json& reply);
   std::unique_ptr<State> state_;
