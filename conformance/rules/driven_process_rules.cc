@@ -266,109 +266,143 @@ bool has_name(const ExpectedResource& given, const Published& was) {
   return name != nullptr && there != nullptr && is_same(*name, *there);
 }
 
-Finding update_visible(const ImageEvidence& e) {
-  ExpectedResource expected;
-  Published before;
-  std::size_t updates = 0;
-  bool begun = false;  // a context was there since the process began
-  bool second = false;
-  bool nothing_taken = false;
-  bool takes_name = false;                   // a service.name that was given showed
-  const DrivenOperation* at_once = nullptr;  // first publications, all accepted
-  ShownBefore shown_before;
-  for (std::size_t i = 0; i < e.session->operations.size(); ++i) {
-    const DrivenOperation& d = e.session->operations[i];
-    const auto was = before;
-    before = published_at(*e.session, d);
-    const ExpectedResource was_given = expected;
-    shown_before.add(was_given, was);
-    expected.apply(d);
+Finding nothing_left(const DrivenOperation& at_once, const Published& now) {
+  Finding f = failed("concurrent first publications left nothing published", kNotVisible);
+  f.evidence = {request_line(at_once), "after another publication: " + maps_line(*now.context)};
+  return f;
+}
+
+// Follows a session, and judges the context after each change that was accepted.
+class VisibleChanges {
+ public:
+  explicit VisibleChanges(const SessionEvidence& session) : session_(session) {}
+
+  // Call it for each operation of the session, in order. Returns what is wrong after it.
+  std::optional<Finding> judge(std::size_t index) {
+    const DrivenOperation& d = session_.operations[index];
+    was_ = std::exchange(now_, published_at(session_, d));
+    was_given_ = expected_;
+    shown_before_.add(was_given_, was_);
+    expected_.apply(d);
     if (d.op == "hello") {
-      begun = false;
-      at_once = nullptr;
+      begun_ = false;
+      at_once_ = nullptr;
     }
-    if (!begun && !publications_at_once(d).empty()) at_once = &d;
-    second = second || d.op == "sdk.load";
-    const bool had_begun = std::exchange(begun, begun || before.context != nullptr);
-    if (auto beside = update_next_to_threads(d); beside && was.context != nullptr) {
-      expected.resource = std::move(beside);
-      expected.nothing_taken = expected.resource->empty();
-      if (before.payload == nullptr || before.contexts > 1 || expected.nothing_taken) continue;
-      ++updates;
-      const Attribute* lost = first_missing(expected, before);
-      if (lost == nullptr) continue;
-      Finding f = failed("after the update while threads worked " + shown_instead(*lost, before),
-                         kNotVisible);
-      f.evidence = {request_line(d), maps_line(*before.context)};
-      return f;
+    if (!begun_ && !publications_at_once(d).empty()) at_once_ = &d;
+    second_ = second_ || d.op == "sdk.load";
+    had_begun_ = std::exchange(begun_, begun_ || now_.context != nullptr);
+    if (auto beside = update_next_to_threads(d); beside && was_.context != nullptr) {
+      expected_.resource = std::move(beside);
+      expected_.nothing_taken = expected_.resource->empty();
+      return lost_next_to_threads(d);
     }
-    if (auto lost = none_of_parallel(d, was_given, was, before, updates)) return *std::move(lost);
-    takes_name = takes_name || has_name(was_given, was);
-    if (takes_name) {
-      if (auto lost = not_churned(d, was, before)) return *std::move(lost);
+    if (auto lost = none_of_parallel(d, was_given_, was_, now_, updates_)) return lost;
+    takes_name_ = takes_name_ || has_name(was_given_, was_);
+    if (takes_name_) {
+      if (auto lost = not_churned(d, was_, now_)) return lost;
     }
-    if (may_publish_names(d)) {
-      if (auto lost = lost_with_names(d, expected, was, before)) return *std::move(lost);
-      continue;
+    if (may_publish_names(d)) return lost_with_names(d, expected_, was_, now_);
+    return lost_after_change(index);
+  }
+
+  Finding all_visible() const {
+    if (updates_ == 0 && nothing_taken_) return nothing_was_taken();
+    if (updates_ == 0) {
+      return unobservable("no update was answered while a context was there", kUpdatingAdapter);
     }
+    return passed(fmt::format("{} updates, each visible when it was answered", updates_));
+  }
+
+ private:
+  std::optional<Finding> lost_next_to_threads(const DrivenOperation& d) {
+    if (now_.payload == nullptr || now_.contexts > 1 || expected_.nothing_taken) {
+      return std::nullopt;
+    }
+    ++updates_;
+    const Attribute* lost = first_missing(expected_, now_);
+    if (lost == nullptr) return std::nullopt;
+    Finding f =
+        failed("after the update while threads worked " + shown_instead(*lost, now_), kNotVisible);
+    f.evidence = {request_line(d), maps_line(*now_.context)};
+    return f;
+  }
+
+  std::optional<Finding> lost_after_change(std::size_t index) {
+    const DrivenOperation& d = session_.operations[index];
     const bool updates_it = d.op == "process.update";
-    const bool publishes_first = d.op == "process.publish" && !had_begun && at_once != nullptr;
-    const bool publishes = d.op == "process.publish" && had_begun && is_of_first_sdk(d);
-    const bool drops = d.op == "process.drop" && was.context != nullptr;
+    const bool publishes_first = d.op == "process.publish" && !had_begun_ && at_once_ != nullptr;
+    const bool publishes = d.op == "process.publish" && had_begun_ && is_of_first_sdk(d);
+    const bool drops = d.op == "process.drop" && was_.context != nullptr;
     const bool is_judged = updates_it || publishes || publishes_first || drops;
-    if (!is_judged || !d.ok || before.image == nullptr) continue;
-    if (was.contexts > 1 || (second && was.context == nullptr)) continue;
-    const Published now = updates_it ? before : shown_at_last(*e.session, i);
-    if (publishes_first && now.context != nullptr && !was.has_mappings) {
-      Finding f = failed("concurrent first publications left nothing published", kNotVisible);
-      f.evidence = {request_line(*at_once),
-                    "after another publication: " + maps_line(*now.context)};
-      return f;
+    if (!is_judged || !d.ok || now_.image == nullptr) return std::nullopt;
+    if (was_.contexts > 1 || (second_ && was_.context == nullptr)) return std::nullopt;
+    const Published now = updates_it ? now_ : shown_at_last(session_, index);
+    if (publishes_first && now.context != nullptr && !was_.has_mappings) {
+      return nothing_left(*at_once_, now);
     }
-    if (drops) {
-      if (auto there = still_there(d, was, now, second)) return *std::move(there);
-      continue;
-    }
-    if (!expected.resource && !expected.attributes) continue;
+    if (drops) return still_there(d, was_, now, second_);
+    if (!expected_.resource && !expected_.attributes) return std::nullopt;
     const std::string after = updates_it ? "after the update" : "after another publication";
     // Both samples may have met an update that a thread of the SDK makes by itself.
-    const bool still_zero = publishes && was.zeroed != nullptr && now.zeroed != nullptr &&
-                            now.context == nullptr && was.context == nullptr &&
-                            !shows_between(*e.session, i, *now.zeroed) &&
-                            !shows_later(*e.session, i);
-    if (still_zero || ((was.context != nullptr || publishes) && !now.has_mappings)) {
-      Finding f = failed(after + (still_zero               ? " the timestamp is still zero"
-                                  : was.context == nullptr ? " nothing is published"
-                                                           : " the context is gone"),
+    const bool still_zero = publishes && was_.zeroed != nullptr && now.zeroed != nullptr &&
+                            now.context == nullptr && was_.context == nullptr &&
+                            !shows_between(session_, index, *now.zeroed) &&
+                            !shows_later(session_, index);
+    if (still_zero || ((was_.context != nullptr || publishes) && !now.has_mappings)) {
+      Finding f = failed(after + (still_zero                ? " the timestamp is still zero"
+                                  : was_.context == nullptr ? " nothing is published"
+                                                            : " the context is gone"),
                          kNotVisible);
       f.evidence = {request_line(d)};
-      if (was.context != nullptr) f.evidence.push_back("before: " + maps_line(*was.context));
+      if (was_.context != nullptr) f.evidence.push_back("before: " + maps_line(*was_.context));
       return f;
     }
-    const bool is_first = (publishes || publishes_first) && was.context == nullptr;
-    if (now.payload == nullptr || is_first) continue;
-    if (expected.nothing_taken && (!expected.attributes || expected.attributes->empty())) {
-      nothing_taken = true;
-      continue;
+    const bool is_first = (publishes || publishes_first) && was_.context == nullptr;
+    if (now.payload == nullptr || is_first) return std::nullopt;
+    return lost_attribute(d, now, after);
+  }
+
+  std::optional<Finding> lost_attribute(const DrivenOperation& d, const Published& now,
+                                        const std::string& after) {
+    if (expected_.nothing_taken && (!expected_.attributes || expected_.attributes->empty())) {
+      nothing_taken_ = true;
+      return std::nullopt;
     }
-    const ExpectedResource asked = without_changed(expected, was_given, was, now);
+    const ExpectedResource asked = without_changed(expected_, was_given_, was_, now);
     if ((!asked.resource || asked.resource->empty()) &&
         (!asked.attributes || asked.attributes->empty())) {
-      continue;
+      return std::nullopt;
     }
-    ++updates;
-    const Attribute* lost = first_missing(asked, now, /*every=*/false, &shown_before);
-    if (lost == nullptr) continue;
+    ++updates_;
+    const Attribute* lost = first_missing(asked, now, /*every=*/false, &shown_before_);
+    if (lost == nullptr) return std::nullopt;
     Finding f = failed(after + " " + shown_instead(*lost, now), kNotVisible);
-    const Attribute* old = was.find(lost->key);
+    const Attribute* old = was_.find(lost->key);
     f.evidence = {request_line(d), "before: " + shown(old), maps_line(*now.context)};
     return f;
   }
-  if (updates == 0 && nothing_taken) return nothing_was_taken();
-  if (updates == 0) {
-    return unobservable("no update was answered while a context was there", kUpdatingAdapter);
+
+  const SessionEvidence& session_;
+  ExpectedResource expected_;
+  ExpectedResource was_given_;  // before the operation
+  Published now_;
+  Published was_;
+  std::size_t updates_ = 0;
+  bool begun_ = false;  // a context was there since the process began
+  bool had_begun_ = false;
+  bool second_ = false;  // a second SDK was loaded
+  bool nothing_taken_ = false;
+  bool takes_name_ = false;                   // a service.name that was given showed
+  const DrivenOperation* at_once_ = nullptr;  // first publications, all accepted
+  ShownBefore shown_before_;
+};
+
+Finding update_visible(const ImageEvidence& e) {
+  VisibleChanges changes(*e.session);
+  for (std::size_t i = 0; i < e.session->operations.size(); ++i) {
+    if (auto wrong = changes.judge(i)) return *std::move(wrong);
   }
-  return passed(fmt::format("{} updates, each visible when it was answered", updates));
+  return changes.all_visible();
 }
 
 bool says_keys(const Json& capabilities) {
