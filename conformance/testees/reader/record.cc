@@ -90,17 +90,14 @@ bool is_valid(std::uint8_t byte) {
 
 // Copies as many bytes as there are, from a page to the next.
 Bytes copy_while_readable(const CopyBytes& copy, std::size_t offset, std::size_t most) {
-  constexpr std::size_t kPart = 64;
   Bytes out;
-  while (out.size() < most) {
-    const std::size_t part = std::min(kPart, most - out.size());
-    Bytes more(part);
-    if (!copy(offset + out.size(), more.data(), part)) break;
-    out.insert(out.end(), more.begin(), more.end());
-  }
-  // A byte at a time to the end of the memory.
-  for (std::uint8_t byte = 0; out.size() < most && copy(offset + out.size(), &byte, 1);) {
-    out.push_back(byte);
+  for (std::size_t part = 4096; part > 0 && out.size() < most;) {
+    Bytes more(std::min(part, most - out.size()));
+    if (copy(offset + out.size(), more.data(), more.size())) {
+      out.insert(out.end(), more.begin(), more.end());
+    } else {
+      part /= 2;  // to the last byte before the end of the memory
+    }
   }
   return out;
 }
