@@ -85,6 +85,19 @@ struct Outcomes {
   std::string report;   // of ctxconf
 };
 
+Outcomes outcome(Verdict verdict, std::string text = {}) {
+  Outcomes out;
+  out.verdict = verdict;
+  out.text = std::move(text);
+  return out;
+}
+
+Outcomes unseen(Verdict verdict, std::string text) {
+  Outcomes out = outcome(verdict, std::move(text));
+  out.unseen = true;
+  return out;
+}
+
 sys::Result<std::vector<Entry>> parse_zoo(const std::string& text, const char* file,
                                           bool all_scenes) {
   const Json doc = Json::parse(text, nullptr, false);
@@ -245,108 +258,151 @@ std::string replayed_otherwise(const std::string& dir, const RunResult& run) {
   return wrong;
 }
 
-Outcomes judge_once(const Entry& entry, const Runs& runs, bool slowly) {
-  Outcomes out;
-  const std::string program = runs.directory + "/" + entry.program;
-  if (access(program.c_str(), entry.command == "elf" ? R_OK : X_OK) != 0) {
-    out.verdict = entry.may_skip ? Verdict::kSkipped : Verdict::kBroken;
-    out.text = entry.program + " was not built";
-    return out;
+// What a run shows that the entry does not say. Empty lists: all is as it says.
+struct Differences {
+  std::vector<std::string> missed;      // what was to be reported
+  std::vector<std::string> unexpected;  // what was reported
+  std::vector<std::string> unseen;      // requirements of a legal program that were not judged
+  bool all_unseen = true;               // nothing missed was reported otherwise
+};
+
+std::string first_saw(const RequirementResult& r) {
+  return r.findings.empty() ? "" : r.findings.front().saw;
+}
+
+bool host_may_add(const Entry& entry, const RequirementResult& r) {
+  const auto may = entry.host_may_add.find(r.requirement->id);
+  return may != entry.host_may_add.end() && to_string(r.outcome) == may->second;
+}
+
+void compare_result(const Entry& entry, const RequirementResult& r, Differences& out) {
+  const std::string& id = r.requirement->id;
+  if (const auto want = entry.expect.find(id); want != entry.expect.end()) {
+    if (to_string(r.outcome) == want->second) return;
+    out.missed.push_back(fmt::format("{} is {}, want {}", id, to_string(r.outcome), want->second));
+    out.all_unseen = out.all_unseen && !is_broken(r.outcome);
+  } else if (host_may_add(entry, r)) {
+    return;
+  } else if (is_broken(r.outcome)) {
+    out.unexpected.push_back(fmt::format("{} is {}: {}", id, to_string(r.outcome), first_saw(r)));
+  } else if (!entry.mutant && r.outcome == Outcome::kUnobservable &&
+             std::ranges::find(entry.requirements, id) != entry.requirements.end()) {
+    out.unseen.push_back(id);
   }
-  const std::string dir = runs.scratch + "/" + entry.name;
+}
+
+Differences compare(const Entry& entry, const RunResult& run) {
+  Differences out;
+  const bool ends = ends_anywhere(entry);
+  for (const auto& r : run.results) {
+    if (!ends || !is_end(r.outcome)) compare_result(entry, r, out);
+  }
+  bool harmed = false;
+  for (const auto& p : run.problems) {
+    if (ends && is_end(p.outcome)) continue;
+    if (!entry.harm.empty() && p.harm == entry.harm) {
+      harmed = true;
+    } else {
+      out.unexpected.push_back(fmt::format("{}: {}", to_string(p.outcome), p.text));
+    }
+  }
+  if (!entry.harm.empty() && !harmed) {
+    out.missed.push_back(fmt::format("the run does not say that the reader {}", entry.harm));
+    out.all_unseen = false;
+  }
+  return out;
+}
+
+// A legal program that does nothing, or fails, would always be clean.
+Outcomes verdict_without_differences(const Entry& entry, const RunResult& run,
+                                     const Differences& found) {
+  if (!found.unseen.empty()) {
+    return unseen(Verdict::kBroken,
+                  found.unseen.front() + " was not judged, and mutants.json does not say so");
+  }
+  if (!entry.mutant && entry.command == "wrap" &&
+      !(run.target_ended && run.target_ended->exited_with(0))) {
+    return outcome(Verdict::kBroken, "the program " + run.target_ending.value_or("did not run"));
+  }
+  return outcome(entry.mutant ? Verdict::kKilled : Verdict::kClean);
+}
+
+Outcomes verdict_on(const Entry& entry, const RunResult& run, const Differences& found) {
+  const bool shows_nothing =
+      entry.expect.empty() ? !found.unseen.empty() : found.missed.size() == entry.expect.size();
+  if (entry.may_skip && shows_nothing && found.all_unseen && found.unexpected.empty()) {
+    return unseen(Verdict::kSkipped, entry.expect.empty()
+                                         ? found.unseen.front() + " cannot be judged on this host"
+                                         : "it breaks nothing on this host");
+  }
+  if (!found.missed.empty()) {
+    const auto verdict = entry.mutant ? Verdict::kMissed : Verdict::kFalseAlarm;
+    const bool nothing_else = found.all_unseen && found.unexpected.empty();
+    return nothing_else ? unseen(verdict, found.missed.front())
+                        : outcome(verdict, found.missed.front());
+  }
+  if (!found.unexpected.empty()) {
+    return outcome(Verdict::kFalseAlarm, found.unexpected.front());
+  }
+  return verdict_without_differences(entry, run, found);
+}
+
+// One run of ctxconf about an entry.
+struct Ran {
+  std::string report;
+  std::optional<int> exit_code;
+  sys::Result<RunResult> result;
+};
+
+sys::Result<Ran> run_ctxconf(const Entry& entry, const Runs& runs, const std::string& dir,
+                             bool slowly) {
   sys::ChildOptions child;
   child.argv = command_line(entry, runs, dir, slowly);
   child.deadline = std::chrono::seconds(180);
   child.interrupt = runs.interrupt;
-  const auto ran = sys::run_child(child);
-  if (!ran) {
-    out.text = "ctxconf could not be started: " + sys::to_string(ran.error());
-    return out;
-  }
-  out.report = ran->output + ran->errors;
+  CTX_ASSIGN_OR_RETURN(ran, sys::run_child(child));
   const auto text = read_file(dir + "/result.json", kLongestResultJson);
-  const auto run = text ? result_from_json(*text, Catalogue::builtin())
-                        : sys::Result<RunResult>(std::unexpected(text.error()));
-  if (!run) {
-    out.text = fmt::format("no result (exit {}): {}", ran->exit_code.value_or(-1),
-                           sys::to_string(run.error()));
-    return out;
+  return Ran{.report = ran.output + ran.errors,
+             .exit_code = ran.exit_code,
+             .result = text ? result_from_json(*text, Catalogue::builtin())
+                            : sys::Result<RunResult>(std::unexpected(text.error()))};
+}
+
+Outcomes skipped_or_broken(const Entry& entry, std::string text) {
+  return outcome(entry.may_skip ? Verdict::kSkipped : Verdict::kBroken, std::move(text));
+}
+
+Outcomes judge_run(const Entry& entry, const Ran& ran, const std::string& dir) {
+  if (!ran.result) {
+    return outcome(Verdict::kBroken,
+                   fmt::format("no result (exit {}): {}", ran.exit_code.value_or(-1),
+                               sys::to_string(ran.result.error())));
   }
-  if (run->target_ending == exit_text(kCannotBeShownHere)) {
-    out.verdict = entry.may_skip ? Verdict::kSkipped : Verdict::kBroken;
-    out.text = "the program says that this host cannot show it";
-    return out;
+  const RunResult& run = *ran.result;
+  if (run.target_ended && run.target_ended->exited_with(kCannotBeShownHere)) {
+    return skipped_or_broken(entry, "the program says that this host cannot show it");
   }
   if (entry.command != "elf") {
-    if (auto wrong = replayed_otherwise(dir, *run); !wrong.empty()) {
-      out.text = "replay: " + wrong;
-      return out;
+    if (auto wrong = replayed_otherwise(dir, run); !wrong.empty()) {
+      return outcome(Verdict::kBroken, "replay: " + wrong);
     }
   }
-  std::vector<std::string> missed;
-  std::vector<std::string> unexpected;
-  std::vector<std::string> unseen;
-  bool all_unseen = true;
-  const bool ends = ends_anywhere(entry);
-  for (const auto& r : run->results) {
-    const std::string& id = r.requirement->id;
-    const auto want = entry.expect.find(id);
-    if (ends && is_end(r.outcome)) continue;
-    if (want != entry.expect.end()) {
-      if (to_string(r.outcome) != want->second) {
-        missed.push_back(fmt::format("{} is {}, want {}", id, to_string(r.outcome), want->second));
-        all_unseen = all_unseen && !is_broken(r.outcome);
-      }
-    } else if (const auto may = entry.host_may_add.find(id);
-               may != entry.host_may_add.end() && to_string(r.outcome) == may->second) {
-      continue;
-    } else if (is_broken(r.outcome)) {
-      unexpected.push_back(fmt::format("{} is {}: {}", id, to_string(r.outcome),
-                                       r.findings.empty() ? "" : r.findings.front().saw));
-    } else if (!entry.mutant && r.outcome == Outcome::kUnobservable &&
-               std::ranges::find(entry.requirements, id) != entry.requirements.end()) {
-      unseen.push_back(id);
-    }
+  return verdict_on(entry, run, compare(entry, run));
+}
+
+Outcomes judge_once(const Entry& entry, const Runs& runs, bool slowly) {
+  const std::string program = runs.directory + "/" + entry.program;
+  if (access(program.c_str(), entry.command == "elf" ? R_OK : X_OK) != 0) {
+    return skipped_or_broken(entry, entry.program + " was not built");
   }
-  bool harmed = false;
-  for (const auto& p : run->problems) {
-    if (ends && is_end(p.outcome)) continue;
-    if (!entry.harm.empty() && p.harm == entry.harm) {
-      harmed = true;
-      continue;
-    }
-    unexpected.push_back(fmt::format("{}: {}", to_string(p.outcome), p.text));
+  const std::string dir = runs.scratch + "/" + entry.name;
+  auto ran = run_ctxconf(entry, runs, dir, slowly);
+  if (!ran) {
+    return outcome(Verdict::kBroken,
+                   "ctxconf could not be started: " + sys::to_string(ran.error()));
   }
-  if (!entry.harm.empty() && !harmed) {
-    missed.push_back(fmt::format("the run does not say that the reader {}", entry.harm));
-    all_unseen = false;
-  }
-  const bool shows_nothing =
-      entry.expect.empty() ? !unseen.empty() : missed.size() == entry.expect.size();
-  if (entry.may_skip && shows_nothing && all_unseen && unexpected.empty()) {
-    out.verdict = Verdict::kSkipped;
-    out.text = entry.expect.empty() ? unseen.front() + " cannot be judged on this host"
-                                    : "it breaks nothing on this host";
-    out.unseen = true;
-  } else if (!missed.empty()) {
-    out.verdict = entry.mutant ? Verdict::kMissed : Verdict::kFalseAlarm;
-    out.text = missed.front();
-    out.unseen = all_unseen && unexpected.empty();
-  } else if (!unexpected.empty()) {
-    out.verdict = Verdict::kFalseAlarm;
-    out.text = unexpected.front();
-  } else {
-    out.verdict = entry.mutant ? Verdict::kKilled : Verdict::kClean;
-    // A legal program that does nothing would always be clean.
-    if (!unseen.empty()) {
-      out.verdict = Verdict::kBroken;
-      out.text = unseen.front() + " was not judged, and mutants.json does not say so";
-      out.unseen = true;
-    } else if (!entry.mutant && entry.command == "wrap" && run->target_ending != exit_text(0)) {
-      out.verdict = Verdict::kBroken;
-      out.text = "the program " + run->target_ending.value_or("did not run");
-    }
-  }
+  Outcomes out = judge_run(entry, *ran, dir);
+  out.report = std::move(ran->report);
   return out;
 }
 

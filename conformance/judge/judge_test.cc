@@ -102,6 +102,26 @@ TEST(Judge, NothingPublishedJudgesNothing) {
   EXPECT_EQ(run.target_ending, "exited 0");
 }
 
+TEST(Judge, HowTheProgramEndedIsKnownWithoutItsWords) {
+  using enum TargetEnd::How;
+  Timeline t;
+  t.processes = {process(12, {})};
+  const auto end = [&] { return judge(t, all_requirements()).target_ended; };
+  EXPECT_EQ(end(), std::nullopt);
+  t.processes[0].exit_code = 77;
+  EXPECT_EQ(end(), (TargetEnd{.how = kExited, .number = 77}));
+  EXPECT_TRUE(end()->exited_with(77));
+  EXPECT_FALSE(end()->exited_with(0));
+  t.processes[0].exit_code.reset();
+  t.processes[0].killed_by = SIGSEGV;
+  EXPECT_EQ(end(), (TargetEnd{.how = kKilled, .number = SIGSEGV}));
+  EXPECT_FALSE(end()->exited_with(SIGSEGV));
+  t.processes[0].ended_by_us = true;
+  EXPECT_EQ(end(), (TargetEnd{.how = kKilledByUs, .number = SIGSEGV}));
+  t.mode = Mode::kRun;
+  EXPECT_EQ(end(), std::nullopt);
+}
+
 TEST(Judge, NoPassRestsOnStatesThatNobodyHasSeen) {
   Timeline t;
   auto later = kEmptyButValid;

@@ -552,6 +552,15 @@ void add_images(const Timeline& t, const std::vector<ImageEvidence>& evidence, R
 
 // ---- the run
 
+std::optional<TargetEnd> end_of(const Process& p) {
+  using enum TargetEnd::How;
+  if (p.killed_by) {
+    return TargetEnd{.how = p.ended_by_us ? kKilledByUs : kKilled, .number = *p.killed_by};
+  }
+  if (p.exit_code) return TargetEnd{.how = kExited, .number = *p.exit_code};
+  return std::nullopt;
+}
+
 void add_run(const Timeline& t, const std::vector<const Requirement*>& selected, RunResult& out) {
   out.suite_version = t.suite_version;
   out.mode = to_string(t.mode);
@@ -566,9 +575,8 @@ void add_run(const Timeline& t, const std::vector<const Requirement*>& selected,
   out.host = t.host;
   out.notes = t.notes;
   if (t.mode == Mode::kWrap && !t.processes.empty()) {
-    if (auto ending = ending_of(t.processes.front()); !ending.empty()) {
-      out.target_ending = std::move(ending);
-    }
+    out.target_ended = end_of(t.processes.front());
+    if (out.target_ended) out.target_ending = ending_of(t.processes.front());
   }
 }
 

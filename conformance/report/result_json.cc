@@ -12,8 +12,23 @@
 #include "conformance/report/result_members.h"
 #include "conformance/text/json_limits.h"
 #include "conformance/text/json_members.h"
+#include "conformance/text/words.h"
 
 namespace ctxconf::conformance {
+
+namespace {
+
+constexpr std::array<Word<TargetEnd::How>, 3> kTargetEnds = {{
+    {TargetEnd::How::kExited, "exited"},
+    {TargetEnd::How::kKilled, "killed"},
+    {TargetEnd::How::kKilledByUs, "killed-by-us"},
+}};
+
+std::optional<TargetEnd::How> target_end_from(std::string_view word) {
+  return value_of(kTargetEnds, word);
+}
+
+}  // namespace
 
 // Not in the namespace below, so that the writer finds it by its argument.
 std::string_view to_string(Expected e) {
@@ -27,6 +42,8 @@ std::string_view to_string(Expected e) {
   }
   return "none";
 }
+
+std::string_view to_string(TargetEnd::How how) { return word_of(kTargetEnds, how); }
 
 namespace {
 
@@ -286,6 +303,11 @@ void members(auto& m, Is<RunProblem> auto& problem) {
   m.text_if_any("harm", problem.harm, kShort);
 }
 
+void members(auto& m, Is<TargetEnd> auto& end) {
+  m.word("how", end.how, target_end_from, TargetEnd::How::kExited);
+  m.number(end.how == TargetEnd::How::kExited ? "exit_code" : "signal", end.number);
+}
+
 void members(auto& m, Is<FaultOutcome> auto& fault) {
   m.text("step", fault.step);
   m.text("fault", fault.fault);
@@ -335,6 +357,7 @@ void run_members(auto& m, auto& run) {
   m.text_if_any("seed", run.seed);
   m.flag_if_set("partial", run.partial);
   m.text_if_there("target_ending", run.target_ending);
+  m.object_if_there("target_ended", run.target_ended);
 }
 
 void host_members(auto& m, auto& run) {

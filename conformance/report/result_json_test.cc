@@ -74,6 +74,32 @@ TEST(ResultJson, OnlyAProblemThatIsHarmHasTheMember) {
   EXPECT_EQ(read_back(run).problems.at(0).harm, hostile_text());
 }
 
+TEST(ResultJson, HoldsHowTheProgramEnded) {
+  using enum TargetEnd::How;
+  RunResult run = ordinary_run();
+  for (const TargetEnd end :
+       {TargetEnd{.how = kExited, .number = 77}, TargetEnd{.how = kKilled, .number = 11},
+        TargetEnd{.how = kKilledByUs, .number = 9}}) {
+    run.target_ending = "in other words";
+    run.target_ended = end;
+    const RunResult again = read_back(run);
+    EXPECT_EQ(again.target_ended, end);
+    EXPECT_EQ(again.target_ending, "in other words");
+  }
+  EXPECT_THAT(refusal(changed("\"how\": \"exited\"", "\"how\": \"killed\"")),
+              HasSubstr("run.target_ended.signal is missing"));
+  EXPECT_THAT(refusal(changed("\"how\": \"exited\"", "\"how\": \"left\"")),
+              HasSubstr("run.target_ended.how is not one of the known words"));
+}
+
+TEST(ResultJson, ReadsResultsThatSayHowTheProgramEndedInWordsAlone) {
+  RunResult run = ordinary_run();
+  run.target_ended.reset();
+  const RunResult again = read_back(run);
+  EXPECT_EQ(again.target_ending, "exited 3");
+  EXPECT_EQ(again.target_ended, std::nullopt);
+}
+
 TEST(ResultJson, HoldsThePictures) {
   const RunResult run = ordinary_run();
   const RunResult again = read_back(run);

@@ -194,6 +194,7 @@ RunResult base() {
                .detail = "ioctl: Inappropriate ioctl for device",
                .remedy = "Linux 6.11"}};
   run.target_ending = "exited 3";
+  run.target_ended = {.how = TargetEnd::How::kExited, .number = 3};
   run.again = "ctxconf wrap --for=3s -- ./app --only";
   return run;
 }
@@ -377,6 +378,7 @@ RunResult hostile_run() {
                  .session = 1,
                  .options = {bad, bad}}};
   run.target_ending = bad;
+  run.target_ended = {.how = TargetEnd::How::kKilled, .number = 6};
   run.spec.revisions = {{4719, bad}};
   run.host = {{.name = bad, .available = false, .detail = bad, .remedy = bad},
               {.name = bad, .available = true, .detail = bad, .remedy = bad}};

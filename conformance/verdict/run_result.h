@@ -70,6 +70,20 @@ struct RunProblem {
   std::string harm = {};
 };
 
+// How CMD itself ended. The words of result.json are in result_json.cc.
+struct TargetEnd {
+  enum class How : std::uint8_t {
+    kExited,
+    kKilled,      // by a signal that was not ours
+    kKilledByUs,  // by a signal of ctxconf
+  };
+  How how = How::kExited;
+  int number = 0;  // the exit code, or the number of the signal
+
+  bool exited_with(int code) const { return how == How::kExited && number == code; }
+  friend bool operator==(const TargetEnd&, const TargetEnd&) = default;
+};
+
 // One cell of the fault matrix: the result of the program under one fault.
 struct FaultOutcome {
   std::string step;   // "memfd_create"
@@ -124,6 +138,7 @@ struct RunResult {
   std::vector<FloorProblem> floor;  // what had to be judged but was not: exit code 4
   std::vector<std::string> notes;   // about the run: "stopped after --for 10s"; may be hostile
   std::optional<std::string> target_ending;  // CMD's own exit status; reported, never judged
+  std::optional<TargetEnd> target_ended;     // the same; nothing in results of earlier versions
   std::string trace_path;                    // where the timeline was saved; empty: nowhere
   std::string again;                         // the command that repeats this run
   bool partial = false;                      // the recording is incomplete: Timeline::partial
