@@ -39,6 +39,8 @@ RESULT = (
     ("wrap", "spec/0/otep", -1), ("wrap", "run/target", "app"), ("wrap", "run/seconds", "1"),
     ("wrap", "run/reading", "other"), ("wrap", "run/seed", "5eed"), ("wrap", "run/partial", True),
     ("wrap", "run/partial", 1), ("wrap", "run/target_ending", "exited 0"), ("wrap", "results/0/id", "pctx.no.such"),
+    ("wrap", "run/target_ended/how", "other"), ("wrap", "run/target_ended/how", "killed-by-us"),
+    ("wrap", "run/target_ended", GONE), ("wrap", "run/target_ended", {"how": "killed", "signal": 9}),
     ("wrap", "results/0/revision", "2020-01-01"), ("wrap", "results/0/outcome", "\x1b[31m"),
     ("wrap", "results/0/expected", "as-expected"), ("wrap", "results/0/expected", "other"),
     ("wrap", "totals/pass", 2**31 - 1), ("wrap", "totals/fail", -1), ("wrap", "images/0/session", 2),

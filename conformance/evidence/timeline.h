@@ -168,6 +168,15 @@ struct Store {
   bool rested = false;
 };
 
+// What showed the memory that is watched. The words of recordings are in timeline_json.cc.
+enum class WatchBegin : std::uint8_t {
+  kUnknown,    // something that this version does not know
+  kMemfd,      // mmap of a memfd that has a context's name
+  kAnonymous,  // madvise(MADV_DONTFORK) of zero memory, or mremap of that before its signature
+  kNamed,      // prctl
+  kMoved,      // mremap of a context
+};
+
 // Why a watch ended. The words of recordings are in timeline_json.cc.
 enum class WatchEnd : std::uint8_t {
   kWithImage,  // the image ended under it
@@ -186,7 +195,7 @@ struct Watch {
   std::uint64_t header = 0;
   std::uint64_t armed_order = 0;
   std::uint64_t armed_ns = 0;
-  std::string because;                       // the call that showed the mapping: "mmap"
+  WatchBegin begin = WatchBegin::kUnknown;
   std::vector<std::byte> found;              // the 32 bytes when it began
   std::optional<std::uint64_t> ended_order;  // nothing: the image ended under it
   WatchEnd end = WatchEnd::kWithImage;

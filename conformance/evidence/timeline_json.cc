@@ -21,6 +21,7 @@
 #include "conformance/evidence/trace_ids.h"
 #include "conformance/text/json_limits.h"
 #include "conformance/text/json_members.h"
+#include "conformance/text/words.h"
 
 namespace ctxconf::conformance {
 
@@ -127,6 +128,20 @@ void read_arguments(const JsonReader& in, const char* name, Arguments& args) {
     return;
   }
   for (std::size_t i = 0; i < args.size(); ++i) args[i] = in.address_of(texts[i], name);
+}
+
+constexpr std::array<Word<WatchBegin>, 5> kWatchBegins = {{
+    {WatchBegin::kUnknown, ""},
+    {WatchBegin::kMemfd, "mmap"},
+    {WatchBegin::kAnonymous, "madvise"},
+    {WatchBegin::kNamed, "prctl"},
+    {WatchBegin::kMoved, "mremap"},
+}};
+
+std::string_view watch_begin_word(WatchBegin begin) { return word_of(kWatchBegins, begin); }
+
+void read_watch_begin(const JsonReader& in, const char* name, WatchBegin& begin) {
+  begin = value_of(kWatchBegins, in.string(name)).value_or(WatchBegin::kUnknown);
 }
 
 constexpr std::array<Word<WatchEnd>, 8> kWatchEnds = {{
@@ -352,7 +367,7 @@ void members(auto& m, Is<Watch> auto& w) {
   m.address("header", w.header);
   m.number("armed_order", w.armed_order);
   m.number("armed_ns", w.armed_ns);
-  m.text("because", w.because);
+  m.as("because", w.begin, watch_begin_word, read_watch_begin);
   header_bytes(m, "found", w.found);
   m.number_or_null("ended_order", w.ended_order);
   m.check("ended_order", "lies before armed_order",

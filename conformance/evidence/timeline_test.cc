@@ -128,7 +128,7 @@ Timeline example() {
   w.header = 0x7f0000000000;
   w.armed_order = 3;
   w.armed_ns = 90;
-  w.because = "mmap";
+  w.begin = WatchBegin::kMemfd;
   w.found = {std::byte{0}, std::byte{1}};
   w.ended_order = 9;
   w.end = WatchEnd::kUnmapped;
@@ -292,6 +292,30 @@ TEST(TimelineJson, WhereATraceEndedComesBackAsAFlagNotAsAText) {
   EXPECT_TRUE(back->processes[0].images[0].step_traces.at(0).whole());
   EXPECT_EQ(back->processes[0].images[0].step_traces.at(0).ended_because, "in other words");
   EXPECT_FALSE(back->processes[0].images[0].slot_step_traces.at(0).whole());
+}
+
+TEST(TimelineJson, HowAWatchBeganComesBack) {
+  using enum WatchBegin;
+  const auto watch_from = [](const std::string& json) {
+    const auto back = timeline_from_json(json);
+    EXPECT_TRUE(back) << sys::to_string(back.error());
+    return back ? back->processes.at(0).images.at(0).watches.at(0) : Watch{};
+  };
+  Timeline t = example();
+  Watch& watch = t.processes[0].images[0].watches.at(0);
+  for (const auto& [begin, word] :
+       {std::pair(kMemfd, "mmap"), std::pair(kAnonymous, "madvise"), std::pair(kNamed, "prctl"),
+        std::pair(kMoved, "mremap"), std::pair(kUnknown, "")}) {
+    watch.begin = begin;
+    const std::string json = to_json(t);
+    EXPECT_TRUE(json.contains("\"because\": \"" + std::string(word) + "\"")) << word;
+    EXPECT_EQ(watch_from(json).begin, begin) << word;
+  }
+  watch.begin = kMemfd;
+  std::string json = to_json(t);
+  const std::string known = "\"because\": \"mmap\"";
+  json.replace(json.find(known), known.size(), "\"because\": \"a later version's\"");
+  EXPECT_EQ(watch_from(json).begin, kUnknown);
 }
 
 TEST(TimelineJson, InAnEarlierRecordingTheTextSaysWhetherATraceIsWhole) {

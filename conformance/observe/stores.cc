@@ -137,8 +137,7 @@ bool StoreRecorder::still_there(pid_t tid, const Header& now) {
          (then.inode != 0 || mapping->range.begin() == then.range.begin());
 }
 
-void StoreRecorder::begin(pid_t tid, std::uint64_t address, const std::string& because,
-                          bool memfd) {
+void StoreRecorder::begin(pid_t tid, std::uint64_t address, WatchBegin why, bool memfd) {
   if (!unseen_.empty() || address % sys::kWordBytes != 0) return;
   auto now = read_header(tid, sys::RemoteAddr(address));
   if (!now || now->size() < abi::kHeaderBytes) return;
@@ -148,7 +147,7 @@ void StoreRecorder::begin(pid_t tid, std::uint64_t address, const std::string& b
   Current c;
   c.at = sys::RemoteAddr(address);
   c.memfd = memfd;
-  c.because = because;
+  c.began = why;
   c.mapping = sys::mapping_at(tid, c.at);
   c.signed_once = is_signed(*now);
   c.last = *std::move(now);
@@ -170,7 +169,7 @@ void StoreRecorder::armed(pid_t tid, std::vector<pid_t> unwatched) {
   w.header = current_->at.raw();
   w.armed_order = order_->next();
   w.armed_ns = sys::boottime_now_ns();
-  w.because = current_->because;
+  w.begin = current_->began;
   w.found = current_->last;
   w.unwatched.assign(unwatched.begin(), unwatched.end());
   watches_.push_back(std::move(w));
@@ -179,7 +178,7 @@ void StoreRecorder::armed(pid_t tid, std::vector<pid_t> unwatched) {
 void StoreRecorder::end(WatchEnd why) {
   if (!current_) return;
   // Memory that never held a signature and that nobody named was not a context's.
-  if (!current_->signed_once && current_->because == "madvise") return drop();
+  if (!current_->signed_once && current_->began == WatchBegin::kAnonymous) return drop();
   if (current_->watch) {
     watches_[*current_->watch].ended_order = order_->next();
     watches_[*current_->watch].end = why;
@@ -207,7 +206,7 @@ void StoreRecorder::give_up(pid_t tid) {
     put_aside_.pop_back();
     const auto now = read_header(tid, sys::RemoteAddr(address));
     if (now && now->size() == abi::kHeaderBytes && is_zero(*now)) {
-      begin(tid, address, "madvise", /*memfd=*/false);
+      begin(tid, address, WatchBegin::kAnonymous, /*memfd=*/false);
     }
   }
 }
@@ -223,7 +222,7 @@ void StoreRecorder::call_left(const sys::SyscallExit& e) {
   if (call.name == "prctl") return on_naming(e.tid, call);
   if (sys::is_error_result(e.result)) return;
   if (without_file_) {
-    begin(e.tid, *without_file_, "mmap", /*memfd=*/true);
+    begin(e.tid, *without_file_, WatchBegin::kMemfd, /*memfd=*/true);
     if (current_ && current_->at.raw() == *without_file_) without_file_.reset();
   }
   // The result of a 32-bit caller may be sign-extended.
@@ -242,7 +241,7 @@ void StoreRecorder::on_mmap(pid_t tid, const SystemCall& call, std::uint64_t res
   const bool right_name = has_the_name(call.file);
   if (!right_name && current_ && current_->at.raw() == rightly_named_) return;
   if (right_name) rightly_named_ = result;
-  begin(tid, result, "mmap", /*memfd=*/true);
+  begin(tid, result, WatchBegin::kMemfd, /*memfd=*/true);
   // Mapped before ftruncate has made the file large enough.
   without_file_.reset();
   if (!current_ || current_->at.raw() != result) without_file_ = result;
@@ -261,10 +260,10 @@ void StoreRecorder::on_madvise(pid_t tid, const SystemCall& call) {
   }
   const auto now = read_header(tid, sys::RemoteAddr(address));
   if (!now || now->size() < abi::kHeaderBytes || !is_zero(*now)) return;
-  if (current_ && current_->because == "madvise" && put_aside_.size() < kPutAside) {
+  if (current_ && current_->began == WatchBegin::kAnonymous && put_aside_.size() < kPutAside) {
     put_aside_.push_back(current_->at.raw());
   }
-  begin(tid, address, "madvise", /*memfd=*/false);
+  begin(tid, address, WatchBegin::kAnonymous, /*memfd=*/false);
 }
 
 void StoreRecorder::on_naming(pid_t tid, const SystemCall& call) {
@@ -278,7 +277,7 @@ void StoreRecorder::on_naming(pid_t tid, const SystemCall& call) {
   if (!now || now->size() < abi::kHeaderBytes) return;
   if (current_ && (current_->memfd || current_->signed_once) && !is_signed(*now)) return;
   if (!lifetime_ && abi::is_valid(decoded(*now))) return;
-  begin(tid, address, "prctl", /*memfd=*/false);
+  begin(tid, address, WatchBegin::kNamed, /*memfd=*/false);
 }
 
 void StoreRecorder::on_mremap(pid_t tid, const SystemCall& call, std::uint64_t result) {
@@ -286,9 +285,10 @@ void StoreRecorder::on_mremap(pid_t tid, const SystemCall& call, std::uint64_t r
   const auto at = current_->at.raw();
   if (at < call.args[0] || at - call.args[0] >= call.args[1]) return;
   const bool memfd = current_->memfd;
-  const bool anonymous = current_->because == "madvise" && !current_->signed_once;
+  const bool anonymous = current_->began == WatchBegin::kAnonymous && !current_->signed_once;
   end(WatchEnd::kMoved);
-  begin(tid, result + (at - call.args[0]), anonymous ? "madvise" : "mremap", memfd);
+  begin(tid, result + (at - call.args[0]), anonymous ? WatchBegin::kAnonymous : WatchBegin::kMoved,
+        memfd);
 }
 
 void StoreRecorder::on_munmap(const SystemCall& call) {
@@ -358,7 +358,8 @@ void StoreRecorder::hit(const sys::WatchpointHit& e, StoppedAt at) {
   const auto now = read_header(e.tid, current_->at, &stop);
   if (!now || !current_) return;
   if (!still_there(e.tid, *now)) return end(WatchEnd::kUnmapped);
-  if (!current_->signed_once && current_->because == "madvise" && !may_become_header(*now)) {
+  if (!current_->signed_once && current_->began == WatchBegin::kAnonymous &&
+      !may_become_header(*now)) {
     return give_up(e.tid);
   }
   current_->signed_once = current_->signed_once || is_signed(*now);
@@ -536,7 +537,7 @@ bool StoreRecorder::claim(const sys::WatchpointHit& e, std::uint64_t code, const
 }
 
 void StoreRecorder::add_to(Image& image, bool saw_context) {
-  if (current_ && !current_->signed_once && current_->because == "madvise") drop();
+  if (current_ && !current_->signed_once && current_->began == WatchBegin::kAnonymous) drop();
   current_.reset();
   image.stores_unseen = std::move(unseen_);
   if (!saw_context && stores_.empty()) return;

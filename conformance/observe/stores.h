@@ -98,7 +98,7 @@ class StoreRecorder : public Instrument {
     sys::RemoteAddr at;
     bool memfd = false;  // in a memfd that has a context's name
     bool armed = false;
-    std::string because;
+    WatchBegin began = WatchBegin::kUnknown;
     std::optional<sys::MapEntry> mapping;
     Header last;
     bool signed_once = false;          // it once had the whole signature
@@ -123,7 +123,7 @@ class StoreRecorder : public Instrument {
     unsigned unchanged = 0;                       // ticks in a row that found the same, asleep
   };
 
-  void begin(pid_t tid, std::uint64_t address, const std::string& because, bool memfd);
+  void begin(pid_t tid, std::uint64_t address, WatchBegin why, bool memfd);
   void end(WatchEnd why);
   void drop();
   void give_up(pid_t tid);

@@ -144,7 +144,7 @@ TEST_F(StoresTest, RecordsEveryStoreOfAPublicationAndItsUpdates) {
   EXPECT_THAT(i.stores, Each(Field(&Store::tid, timeline_.processes[0].pid)));
   ASSERT_THAT(i.watches, SizeIs(1));
   const Watch& w = i.watches[0];
-  EXPECT_EQ(w.because, "mmap");
+  EXPECT_EQ(w.begin, WatchBegin::kMemfd);
   EXPECT_EQ(w.found, std::vector<std::byte>(32));
   EXPECT_FALSE(w.ended_order);
   EXPECT_THAT(w.unwatched, IsEmpty());
@@ -205,7 +205,7 @@ TEST_F(StoresTest, FollowsAHeaderThatMoves) {
   EXPECT_EQ(words(image()), sequence({kPublication, kUpdate}));
   ASSERT_THAT(image().watches, SizeIs(2));
   EXPECT_EQ(image().watches[0].end, WatchEnd::kMoved);
-  EXPECT_EQ(image().watches[1].because, "mremap");
+  EXPECT_EQ(image().watches[1].begin, WatchBegin::kMoved);
   EXPECT_EQ(image().watches[1].found, image().stores[4].after);
 }
 
@@ -331,7 +331,7 @@ TEST_F(StoresTest, TellsAnAnonymousHeaderFromOtherMemory) {
   record({"anonymous"});
   EXPECT_EQ(words(image()), sequence({{kNumbers, kNumbers, kPayload, kSignature, kTimestamp}}));
   ASSERT_THAT(image().watches, SizeIs(1));
-  EXPECT_EQ(image().watches[0].because, "madvise");
+  EXPECT_EQ(image().watches[0].begin, WatchBegin::kAnonymous);
 }
 
 TEST_F(StoresTest, ReturnsToAnAnonymousHeaderFromOtherMemory) {
@@ -361,7 +361,7 @@ TEST_F(StoresTest, BeginsLateWhereOnlyTheNameShowsTheMapping) {
   record({"only-named"});
   EXPECT_EQ(words(image()), sequence({kUpdate}));
   ASSERT_THAT(image().watches, SizeIs(1));
-  EXPECT_EQ(image().watches[0].because, "prctl");
+  EXPECT_EQ(image().watches[0].begin, WatchBegin::kNamed);
   EXPECT_TRUE(abi::is_valid(header_of(image().watches[0].found)));
 }
 

@@ -685,7 +685,7 @@ TEST(TimestampLater, GoesByTheStoresWhereTheyAreKnown) {
     r.seen(header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 4000).injected();
     Watch w;
     w.header = kAt;
-    w.because = "mmap";
+    w.begin = WatchBegin::kMemfd;
     w.found = header(5000);
     r.image().watches = {w};
     r.stored(header(5000), header(0));

@@ -295,7 +295,8 @@ bool is_in(const Store& s, const Watch& w) {
 bool begins_fresh(const Watch& w, const std::optional<abi::ProcessHeader>& found) {
   if (!found) return false;
   if (is_blank(*found)) return true;
-  return found->monotonic_published_at_ns == 0 && (w.because == "mmap" || w.because == "madvise");
+  return found->monotonic_published_at_ns == 0 &&
+         (w.begin == WatchBegin::kMemfd || w.begin == WatchBegin::kAnonymous);
 }
 
 bool was_ever_valid(const HeaderOperation& op) {

@@ -81,7 +81,7 @@ struct Recording : LiteralRecording {
     Watch w;
     w.header = kAt;
     w.armed_order = ++order;
-    w.because = "madvise";
+    w.begin = WatchBegin::kAnonymous;
     w.found = bytes(header);
     image().watches.push_back(std::move(w));
     store(1, [](auto& h) { h.signature = abi::kSignature; });

@@ -226,7 +226,7 @@ std::optional<Finding> signature_untouched(const ImageEvidence& e, const History
   for (const HeaderOperation& op : all) {
     if (!is_update(op)) continue;
     // A header that was found half filled may be one that is published for the first time.
-    if (is_late(op) && op.watch->because != "mremap") {
+    if (is_late(op) && op.watch->begin != WatchBegin::kMoved) {
       ++tally.late;
       continue;
     }

@@ -62,12 +62,12 @@ struct Recording : LiteralRecording {
         {0x403000, "/usr/lib/libapp.so", 0x3000, "", 0, "", 0}};
   }
 
-  Recording& watched(std::string because = "mmap") {
+  Recording& watched(WatchBegin begin = WatchBegin::kMemfd) {
     Watch w;
     w.header = at;
     w.armed_order = ++order;
     w.armed_ns = now;
-    w.because = std::move(because);
+    w.begin = begin;
     w.found = head;
     image().watches.push_back(std::move(w));
     return *this;
@@ -873,7 +873,7 @@ TEST(StoreRules, AWatchThatBeganLate) {
   Recording r;
   r.keep(kHeap, message('a'));
   r.vector(whole(kTime)).image().stores.clear();
-  r.watched("prctl").named();
+  r.watched(WatchBegin::kNamed).named();
   EXPECT_EQ(silent(r).size(), store_rules().size());
   EXPECT_NE(r.judge("pctx.publish.timestamp-last").saw.find("filled before it was watched"),
             std::string::npos);
@@ -889,7 +889,11 @@ TEST(StoreRules, AHeaderThatMovesInTheWindow) {
   r.published().timestamp(0).image().watches.back().ended_order = r.order + 1;
   r.at = kElsewhere;
   ++r.order;
-  r.watched("mremap").keep(kOtherHeap, message('b')).pointer(kOtherHeap).timestamp(kLater).named();
+  r.watched(WatchBegin::kMoved)
+      .keep(kOtherHeap, message('b'))
+      .pointer(kOtherHeap)
+      .timestamp(kLater)
+      .named();
   EXPECT_EQ(broken(r), Ids{});
   EXPECT_EQ(r.judge("pctx.update.fields-while-zero").outcome, Outcome::kPass);
   EXPECT_EQ(r.judge("pctx.update.zero-timestamp-first").outcome, Outcome::kUnobservable);
@@ -966,7 +970,7 @@ TEST(StoreRules, SurvivesRecordingsThatMakeNoSense) {
       r.tid = static_cast<std::int32_t>(below(3));
       switch (below(8)) {
         case 0:
-          r.watched(below(2) == 0 ? "prctl" : "mremap");
+          r.watched(below(2) == 0 ? WatchBegin::kNamed : WatchBegin::kMoved);
           break;
         case 1:
           r.named();
