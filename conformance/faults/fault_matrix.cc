@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "conformance/faults/fault_cells.h"
+#include "conformance/faults/injection.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -146,9 +147,7 @@ bool is_without_fault(const Timeline& t, std::uint32_t session) {
 
 bool explains_death(const FaultCell& cell, int killed_by) {
   if (killed_by == SIGSEGV || killed_by == SIGBUS) return false;
-  return std::ranges::any_of(cell.injections, [](const Injection& i) {
-    return i.times > 0 && i.spec.starts_with("mmap(MAP_ANONYMOUS)");
-  });
+  return std::ranges::any_of(cell.injections, has_refused_memory);
 }
 
 bool explains_hang(const FaultCell& cell) {

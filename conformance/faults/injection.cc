@@ -246,6 +246,12 @@ Injection to_injection(const InjectionSpec& spec) {
   return {spec.text, spec.call, error ? -spec.value : spec.value, 0};
 }
 
+bool has_refused_memory(const Injection& injection) {
+  if (injection.times == 0 || injection.result >= 0) return false;
+  const auto spec = parse_injection(injection.spec);
+  return spec && spec->anonymous;
+}
+
 Injector::Injector(const std::vector<InjectionSpec>& specs)
     : specs_(specs), states_(specs.size()) {}
 

@@ -51,6 +51,8 @@ sys::Result<InjectionSpec> parse_injection(std::string_view text);
 
 // The form in a recording; no call was injected yet.
 Injection to_injection(const InjectionSpec& spec);
+// Whether a program was refused anonymous memory by it.
+bool has_refused_memory(const Injection& injection);
 
 struct InjectResult {
   std::size_t spec = 0;                   // index

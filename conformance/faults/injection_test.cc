@@ -6,7 +6,9 @@
 #include <time.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <string>
+#include <utility>
 
 namespace ctxconf::conformance {
 namespace {
@@ -242,6 +244,19 @@ TEST_F(InjectorTest, AClockShowsTheTimeThatIsAskedFor) {
   EXPECT_EQ(time_of(500), 500U);
   EXPECT_EQ(time_of(500), 1'234'567'890'123U);
   EXPECT_EQ(time_of(500), 500U);
+}
+
+TEST(Injection, RefusedMemoryIsToldFromOtherFaults) {
+  const auto refused = [](std::string spec, std::string call, std::int64_t result,
+                          std::uint64_t times = 1) {
+    return has_refused_memory({std::move(spec), std::move(call), result, times});
+  };
+  EXPECT_TRUE(refused("mmap(MAP_ANONYMOUS):error=ENOMEM", "mmap", -ENOMEM));
+  EXPECT_TRUE(refused("mmap(MAP_ANONYMOUS):error=EAGAIN:when=2+", "mmap", -EAGAIN));
+  EXPECT_FALSE(refused("mmap(MAP_ANONYMOUS):error=ENOMEM", "mmap", -ENOMEM, 0));
+  EXPECT_FALSE(refused("mmap:error=ENOMEM", "mmap", -ENOMEM));
+  EXPECT_FALSE(refused("memfd_create:error=ENOMEM", "memfd_create", -ENOMEM));
+  EXPECT_FALSE(refused("mmap(MAP_ANONYMOUS)", "mmap", -ENOMEM));
 }
 
 }  // namespace

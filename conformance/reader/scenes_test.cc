@@ -25,6 +25,7 @@ namespace ctxconf::conformance::reader {
 namespace {
 
 using testing::Contains;
+using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::Not;
 using testing::UnorderedElementsAre;
@@ -137,6 +138,22 @@ TEST(ScenesTest, RecordsOfVectorRequirementsAreOfRequirementsThatExist) {
   }
   EXPECT_TRUE(vector_requirement("tctx.reader.half-ids").compared.names);
   EXPECT_FALSE(vector_requirement("tctx.reader.header-read-28").compared.names);
+}
+
+TEST(ScenesTest, TheFirstRequirementAboutReadersOfAVectorDecides) {
+  const auto decided_by = [](const std::string& name) {
+    std::vector<std::string> out;
+    for (const Scene* s : all_scenes()) {
+      if (s->name != name) continue;
+      for (const AnswerClaim& c : questions_of(*s).back()->claims) out.push_back(c.requirement);
+    }
+    return out;
+  };
+  EXPECT_THAT(decided_by("record-layout"), ElementsAre("tctx.reader.record-layout"));
+  // No process has the other byte order here.
+  EXPECT_THAT(decided_by("record-size-big-endian"),
+              ElementsAre("tctx.reader.large-record-survives"));
+  EXPECT_THAT(decided_by("vector-big-endian"), ElementsAre("pctx.reader.byte-order"));
 }
 
 TEST(ScenesTest, EachRequirementOfReadersIsShown) {

@@ -20,6 +20,7 @@
 #include "conformance/reader/publish.h"
 #include "conformance/reader/scenes.h"
 #include "conformance/reader/vector_requirements.h"
+#include "conformance/requirements/catalogue.h"
 #include "conformance/text/json_text.h"
 #include "golden/vector.h"
 
@@ -129,16 +130,18 @@ void move_to_end(std::vector<T>& list, Predicate goes_last) {
   list = std::move(first);
 }
 
-// Those about readers.
+bool is_about_readers(const std::string& id) {
+  const Requirement* const requirement = Catalogue::builtin().find(id);
+  return requirement != nullptr && requirement->role == Role::kReader;
+}
+
 std::vector<std::string> requirements_of(const Vector& v) {
   std::vector<std::string> out;
-  std::ranges::copy_if(v.requirements, std::back_inserter(out),
-                       [](const std::string& id) { return id.contains(".reader."); });
-  move_to_end(out, [](const std::string& id) { return vector_requirement(id).decides_last; });
+  std::ranges::copy_if(v.requirements, std::back_inserter(out), is_about_readers);
   return out;
 }
 
-// The requirement that an answer decides: the first one about readers.
+// The requirement that an answer decides: the first one about readers in the vector's list.
 std::string requirement_of(const Vector& v) {
   const auto all = requirements_of(v);
   return all.empty() ? std::string() : all.front();

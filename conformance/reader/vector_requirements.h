@@ -1,5 +1,7 @@
 // What the scenes make of golden vectors for the sake of the requirement that they are about: one
-// record for each requirement that is not shown in the usual way.
+// record for each requirement that is not shown in the usual way. The table is here because it says
+// how the scenes of `ctxconf reader` ask: the catalogue says what holds without any scene, and a
+// vector says what its bytes mean, for each requirement alike and for tests that have no scenes.
 #pragma once
 
 #include <algorithm>
@@ -39,8 +41,6 @@ struct VectorRequirement {
   std::optional<Premise> subject = {};
   // It is about all that a usual context has.
   bool is_usual = false;
-  // No process has the other byte order here: what else the vector is about decides.
-  bool decides_last = false;
 };
 
 inline constexpr auto kVectorRequirements = std::to_array<VectorRequirement>({
@@ -50,8 +50,6 @@ inline constexpr auto kVectorRequirements = std::to_array<VectorRequirement>({
     {.id = "pctx.reader.resource-absent", .subject = Premise::kNoResource},
     {.id = "pctx.reader.follows-pointer", .subject = Premise::kElsewhere},
     {.id = "pctx.reader.survives-bad-payload", .claim = VectorClaim::kAnyAnswer},
-    {.id = "pctx.reader.byte-order", .decides_last = true},
-    {.id = "tctx.reader.byte-order", .decides_last = true},
     {.id = "tctx.reader.attrs-read-when-needed",
      .compared = {.names = false},
      .is_about_the_end = true},

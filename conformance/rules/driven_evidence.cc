@@ -199,8 +199,14 @@ bool ends_with_refused_context(const Session& session, const CheckRun& check) {
 }
 
 bool has_attached(const Session& session) {
-  return std::ranges::any_of(session.operations, [](const Operation& o) {
-    if (!o.request.contains("\"thread.attach\"")) return false;
+  const auto attaches = [](const Json& request) {
+    return text_member(request, "op") == "thread.attach";
+  };
+  return std::ranges::any_of(session.operations, [&](const Operation& o) {
+    const Json request = parsed(o.request);
+    if (!attaches(request) && std::ranges::none_of(list_member(request, "requests"), attaches)) {
+      return false;
+    }
     const Json reply = parsed(o.reply);
     return reply.is_object() && reply.value("ok", Json()) == true;
   });

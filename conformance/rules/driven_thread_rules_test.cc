@@ -339,6 +339,22 @@ std::string reversed(const std::string& hex) {
 
 // ---- attach
 
+TEST(DrivenEvidence, HasAttachedGoesByTheOperationNotByItsValues) {
+  const auto attached = [](std::string request, std::string reply = R"({"id":2,"ok":true})") {
+    Session s;
+    s.operations.resize(1);
+    s.operations[0].request = std::move(request);
+    s.operations[0].reply = std::move(reply);
+    return has_attached(s);
+  };
+  EXPECT_TRUE(attached(R"({"op":"thread.attach","thread":"a"})"));
+  EXPECT_TRUE(attached(R"({"op":"parallel","requests":[{"op":"thread.attach"}]})"));
+  EXPECT_FALSE(attached(R"({"op":"parallel","requests":[{"op":"thread.detach"}]})"));
+  EXPECT_FALSE(attached(R"({"op":"thread.start","thread":"thread.attach"})"));
+  EXPECT_FALSE(attached(R"({"op":"thread.attach"})", R"({"id":2,"ok":false})"));
+  EXPECT_FALSE(attached("", ""));
+}
+
 TEST(AttachVisible, TakesAValidRecord) {
   World w;
   EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kUnobservable);

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "conformance/evidence/reader_answers.h"
+#include "conformance/faults/injection.h"
 #include "conformance/observe/recording.h"
 #include "conformance/testee/protocol.h"
 #include "conformance/testee/thread_states.h"
@@ -542,10 +543,8 @@ struct Testee::State {
     if (on && limited && session.faults.empty()) session.faults.emplace_back(kFileSizeLimit);
   }
 
-  bool has_refused_memory() const {
-    return std::ranges::any_of(timeline.injections, [](const Injection& i) {
-      return i.times > 0 && i.spec.starts_with("mmap(MAP_ANONYMOUS)");
-    });
+  bool memory_was_refused() const {
+    return std::ranges::any_of(timeline.injections, has_refused_memory);
   }
 
   Answer<Json> take_reply(const std::string& op, std::int64_t id, milliseconds within) {
@@ -737,7 +736,7 @@ struct Testee::State {
       session.checks.back().ending = CheckEnding::kCrash;
       unexplained = session.checks.size() - 1;
     }
-    if (gave_up && was_killed && !has_refused_memory() && !options.file_size_limit) {
+    if (gave_up && was_killed && !memory_was_refused() && !options.file_size_limit) {
       session.checks.back().ending = CheckEnding::kCrash;
       unexplained = session.checks.size() - 1;
     }
