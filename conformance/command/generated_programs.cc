@@ -124,24 +124,32 @@ class Bench {
 
 bool fails(Outcome o) { return o >= Outcome::kWarn; }
 
-// Where the judge disagrees with the claim, in words that do not change while a script shrinks.
-std::vector<std::string> disagreements(const Judgement& j, const Claim& claim) {
-  std::vector<std::string> out;
+// Where the judge disagrees with the claim.
+struct Disagreement {
+  std::string id;    // of the requirement; empty: a problem of the run
+  std::string text;  // does not change while a script shrinks
+  friend bool operator==(const Disagreement&, const Disagreement&) = default;
+};
+
+std::vector<Disagreement> disagreements(const Judgement& j, const Claim& claim) {
+  std::vector<Disagreement> out;
   for (const auto& p : j.problems) {
     if (claim.dies) continue;
     std::string words = p;
     std::erase_if(words, [](char c) { return c >= '0' && c <= '9'; });
-    out.push_back("problem: " + words);
+    out.push_back({.id = "", .text = "problem: " + words});
   }
   for (const auto& [id, outcome] : j.outcomes) {
     if (id == claim.must || claim.follow.contains(id) || !fails(outcome)) continue;
-    out.push_back(fmt::format("{} is {}", id, to_string(outcome)));
+    out.push_back({.id = id, .text = fmt::format("{} is {}", id, to_string(outcome))});
   }
   if (!claim.must.empty()) {
     const auto found = j.outcomes.find(claim.must);
     const Outcome outcome = found == j.outcomes.end() ? Outcome::kNa : found->second;
     if (!fails(outcome)) {
-      out.push_back(fmt::format("{} is {}, but should be broken", claim.must, to_string(outcome)));
+      out.push_back(
+          {.id = claim.must,
+           .text = fmt::format("{} is {}, but should be broken", claim.must, to_string(outcome))});
     }
   }
   return out;
@@ -253,14 +261,15 @@ void try_program(const Bench& bench, std::uint64_t seed, std::uint64_t index, bo
     if (must != judged.outcomes.end() && fails(must->second)) ++counts.second;
   }
   for (const auto& what : found) {
-    const std::string name =
-        program.deviation == nullptr ? what : fmt::format("{}: {}", program.deviation->name, what);
+    const std::string name = program.deviation == nullptr
+                                 ? what.text
+                                 : fmt::format("{}: {}", program.deviation->name, what.text);
     if (++tally.wrong_counts[name] > kMostShrunk) continue;
     Wrong wrong;
     wrong.program = program.deviation == nullptr
                         ? fmt::format("legal {}", index)
                         : fmt::format("deviant {} ({})", index, program.deviation->name);
-    wrong.what = what;
+    wrong.what = what.text;
     const auto plan = puppet::shrink(program.plan, [&](const Script& script) {
       const auto again =
           disagreements(bench.judge_script(script), claim_of(program.deviation, script));
@@ -271,9 +280,8 @@ void try_program(const Bench& bench, std::uint64_t seed, std::uint64_t index, bo
     const auto last = bench.judge_script(script);
     wrong.operations = script.operations.size();
     wrong.script = puppet::to_json(script);
-    const auto saw = last.saw.find(what.substr(0, what.find(' ')));
-    if (saw != last.saw.end()) wrong.saw = saw->second;
-    if (what.starts_with("problem: ") && !last.problems.empty()) wrong.saw = last.problems.front();
+    if (const auto saw = last.saw.find(what.id); saw != last.saw.end()) wrong.saw = saw->second;
+    if (what.id.empty() && !last.problems.empty()) wrong.saw = last.problems.front();
     tally.wrong.push_back(wrong);
   }
 }
@@ -433,8 +441,8 @@ int judge_regressions(const GeneratedProgramsCommand& c) {
     wrong += found.empty() ? 0 : 1;
     fmt::print("{:<10} {}\n", found.empty() ? "agrees" : "DISAGREES", one.path);
     for (const auto& what : found) {
-      const auto saw = judged.saw.find(what.substr(0, what.find(' ')));
-      fmt::print("  {}{}\n", what,
+      const auto saw = judged.saw.find(what.id);
+      fmt::print("  {}{}\n", what.text,
                  saw == judged.saw.end() ? "" : ": " + escape(saw->second, Escape::kTerminal));
     }
     if (c.verbose) {
