@@ -1,12 +1,13 @@
-// For threads of our own: signals are meant for the program that uses them.
+// For threads of our own, whose signals are meant for the program that uses them, and for a child
+// that shares our memory, in which no handler of ours may run.
 #pragma once
 
 #include <signal.h>
 
 namespace ctxconf::sys {
 
-// While it exists, all signals are blocked in this thread. Threads that are created meanwhile keep
-// them blocked.
+// While it exists, all signals are blocked in this thread. Threads and processes that are created
+// meanwhile keep them blocked.
 class AllSignalsBlocked {
  public:
   AllSignalsBlocked() {

@@ -23,6 +23,7 @@
 #include <string_view>
 #include <utility>
 
+#include "sys/all_signals_blocked.h"
 #include "sys/proc_text.h"
 
 #ifndef CLOSE_RANGE_CLOEXEC
@@ -71,8 +72,9 @@ void close_on_exec_from(unsigned first) {
 }
 
 // Boost.Process calls these by name. All but on_setup run in the child, whose memory is this
-// process's memory until the exec (vfork): they change nothing that this process uses. Its own code
-// that closes descriptors keeps all below the highest one that is kept, hence close_on_exec_from.
+// process's memory until the exec (vfork): they change nothing that this process uses but the error
+// code, which so comes back to it. Boost's own code that closes descriptors keeps all below the
+// highest one that is kept, hence close_on_exec_from.
 struct Setup {
   const Spawn& what;
   pid_t parent;
@@ -105,8 +107,8 @@ struct Setup {
     return {};
   }
 
-  // Boost.Process would call exit(), which runs our atexit handlers and flushes our stdio buffers a
-  // second time.
+  // Boost.Process would call exit(), which runs our atexit handlers and destructors in the memory
+  // that this process goes on to use.
   template <class... Args>
   void on_exec_error(Args&&...) const {
     _exit(127);
@@ -147,22 +149,6 @@ class KeptSigpipe {
 
  private:
   struct sigaction action_{};
-};
-
-// No handler of this process may run in the child, which shares its memory.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t before_{};
 };
 
 std::string_view key_of(std::string_view entry) { return entry.substr(0, entry.find('=')); }
@@ -241,7 +227,8 @@ Result<pid_t> spawn(const Spawn& what) {
 
   const StandardDescriptors standard;
   const KeptSigpipe sigpipe;
-  const BlockedSignals signals;
+  // No handler of this process may run in the child, which shares its memory.
+  const AllSignalsBlocked signals;
   // Copying the tables of this process's pages would take longer than the rest.
   boost::process::v2::posix::vfork_launcher launcher;
   launcher.env = env.data();
