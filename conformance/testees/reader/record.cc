@@ -88,7 +88,7 @@ bool is_valid(std::uint8_t byte) {
   return byte == 1;
 }
 
-// Copies as many bytes as there are, from a page to the next.
+// Copies as many bytes as there are.
 Bytes copy_while_readable(const CopyBytes& copy, std::size_t offset, std::size_t most) {
   Bytes out;
   for (std::size_t part = 4096; part > 0 && out.size() < most;) {
@@ -96,7 +96,7 @@ Bytes copy_while_readable(const CopyBytes& copy, std::size_t offset, std::size_t
     if (copy(offset + out.size(), more.data(), more.size())) {
       out.insert(out.end(), more.begin(), more.end());
     } else {
-      part /= 2;  // to the last byte before the end of the memory
+      part = more.size() / 2;  // to the last byte before the end of the memory
     }
   }
   return out;
