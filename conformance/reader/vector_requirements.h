@@ -1,7 +1,7 @@
 // What the scenes make of golden vectors for the sake of the requirement that they are about: one
-// record for each requirement that is not shown in the usual way. The table is here because it says
-// how the scenes of `ctxconf reader` ask: the catalogue says what holds without any scene, and a
-// vector says what its bytes mean, for each requirement alike and for tests that have no scenes.
+// record for each requirement that is not shown in the usual way. The table is neither in the
+// catalogue nor in the vectors, because it is about the questions of `ctxconf reader` alone: the
+// catalogue also serves commands that play no scenes, and a vector says only what its bytes mean.
 #pragma once
 
 #include <algorithm>
