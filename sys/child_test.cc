@@ -3,15 +3,18 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <stdexcept>
+#include <thread>
 
 #include "sys/spawn.h"
 #include "sys/started.h"
@@ -183,6 +186,69 @@ TEST_F(ChildTest, LeavesOurSignalsAlone) {
   struct sigaction action{};
   sigaction(SIGPIPE, nullptr, &action);
   EXPECT_EQ(action.sa_handler, SIG_DFL);
+}
+
+// The child shares this process's memory until its exec.
+TEST_F(ChildTest, RunsNoHandlerOfOurs) {
+  static std::atomic<pid_t> owner;
+  static std::atomic<unsigned> elsewhere;
+  const pid_t tested = fork();
+  if (tested == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setpgid(0, 0);
+    owner = getpid();
+    struct sigaction action{};
+    action.sa_handler = [](int) { elsewhere += getpid() == owner ? 0 : 1; };
+    sigaction(SIGUSR1, &action, nullptr);
+    std::atomic<bool> done = false;
+    std::thread sender([&] {
+      while (!done) kill(0, SIGUSR1);
+    });
+    Spawn what;
+    what.path = kTarget;
+    what.argv = {kTarget, "exit", "0"};
+    for (int i = 0; i < 200; ++i) {
+      const auto pid = spawn(what);
+      if (!pid) _exit(2);
+      while (waitpid(*pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+    done = true;
+    sender.join();
+    _exit(elsewhere == 0 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(tested, &status, 0), tested);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(ChildTest, DoesNotStopBeforeTheProgramRuns) {
+  const pid_t tested = fork();
+  if (tested == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setpgid(0, 0);
+    signal(SIGTSTP, [](int) {});
+    std::atomic<bool> done = false;
+    std::thread sender([&] {
+      while (!done) kill(0, SIGTSTP);
+    });
+    Spawn what;
+    what.path = kTarget;
+    what.argv = {kTarget, "exit", "0"};
+    what.own_group = true;
+    for (int i = 0; i < 200; ++i) {
+      const auto pid = spawn(what);
+      if (!pid) _exit(2);
+      while (waitpid(*pid, nullptr, 0) < 0 && errno == EINTR) {
+      }
+    }
+    done = true;
+    sender.join();
+    _exit(0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(tested, &status, 0), tested);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(ChildTest, TalksLineByLine) {

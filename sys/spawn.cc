@@ -52,6 +52,17 @@ SignalsAtStart signals_at_start;
   }
 }
 
+// A child that stops before its exec would hold this process up, because of vfork.
+void discard_pending_stops() {
+  for (const int signo : {SIGTSTP, SIGTTIN, SIGTTOU}) {
+    struct sigaction before{};
+    struct sigaction ignored{};
+    ignored.sa_handler = SIG_IGN;
+    sigaction(signo, &ignored, &before);
+    sigaction(signo, &before, nullptr);
+  }
+}
+
 void restore_signals_at_start() {
   for (int signo = 1; signo <= kLastSignal; ++signo) {
     struct sigaction action{};
@@ -103,6 +114,7 @@ struct Setup {
       prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
       if (getppid() != parent) _exit(127);  // the parent has ended before
     }
+    discard_pending_stops();
     restore_signals_at_start();
     return {};
   }
@@ -243,6 +255,7 @@ Result<pid_t> spawn(const Spawn& what) {
       return launcher.pid;
     }
   } catch (const std::exception&) {
+    if (launcher.pid == 0) _exit(127);  // this is the child
     // pidfd_open failed after the fork.
     if (!ec) ec = {EIO, boost::system::system_category()};
   }

@@ -1,5 +1,6 @@
-// How child.cc and tracee.cc start a program: Boost.Process forks and execs it with the signal mask
-// and the ignored signals with which this process itself was started, and without our descriptors.
+// How child.cc and tracee.cc start a program: by Boost.Process with vfork and exec, with the signal
+// mask and the ignored signals with which this process itself was started, and without our
+// descriptors.
 #pragma once
 
 #include <sys/types.h>
@@ -25,7 +26,8 @@ struct Spawn {
   // SIGKILL when the thread that starts it ends. An exec that changes its credentials cancels this.
   bool dies_with_us = false;
 };
-// Returns when the exec has succeeded. Otherwise returns its errno, and no process is left.
+// Returns once the program runs, or a signal has killed it before. Otherwise returns the errno of
+// what failed, and no process is left.
 Result<pid_t> spawn(const Spawn& what);
 
 // The path that a shell would find. ENOENT; EACCES if it found only files that are not executable.

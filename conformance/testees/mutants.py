@@ -5,9 +5,10 @@
 
 Each case in a table of a topic (`process/header.cc`) becomes an entry. What does not follow from its name is in the
 file next to it (`process/header.json`), under the name of the case: an entry, or a list of entries where the case is
-run in several ways. The members are those of mutants.schema.json, and `more_args`. They follow from the case where
-they are missing: `requirements` is the requirement that a broken program is named after, and `expect` is the outcome of each
-of these by its severity. "not_here" has legal variants of the catalogue that no program shows, and why.
+run in several ways. The members are those of mutants.schema.json, `more_args`, and `more_wrap_args`, which adds to
+what a topic of readers has anyway. Members that are missing follow from the case: `requirements` is the requirement
+that a broken program is named after, and `expect` is the outcome of each of these by its severity. "not_here"
+has legal variants of the catalogue that no program shows, and why.
 """
 import json
 import pathlib
@@ -81,7 +82,8 @@ def entry_of(program, kind, case, more, severities):
         "name": ("bad_" if mutant else "good_") + program.prefix + re.sub(r"[^a-z0-9]", "_", words),
         "kind": "mutant" if mutant else "variant", "program": program.name,
         "args": ["--" + kind, case] + more.get("more_args", []), "wrap_args": [], **program.members,
-        **{name: value for name, value in more.items() if name != "more_args"}}
+        **{name: value for name, value in more.items() if not name.startswith("more_")}}
+    entry["wrap_args"] = entry["wrap_args"] + more.get("more_wrap_args", [])
     if "requirements" not in entry:
         if kind == "good":
             raise Mistake(f"{program.name} {case}: which requirements is it about?")
