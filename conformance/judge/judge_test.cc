@@ -472,6 +472,7 @@ std::vector<std::string> settled(FindingKind kind) {
   const auto result = settle(t, {}, *Catalogue::builtin().find("pctx.publish.failure-madvise"),
                              std::nullopt, {none, died}, told);
   std::vector<std::string> out;
+  out.reserve(result.findings.size());
   for (const Finding& f : result.findings) out.push_back(f.saw);
   return out;
 }
