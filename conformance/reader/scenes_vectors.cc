@@ -120,6 +120,17 @@ std::vector<AllowedAnswer> allowed_by(const Vector& v, const Contents& expect,
   return out;
 }
 
+// Keeps the order within both parts. clang finds std::stable_partition deprecated with
+// libstdc++ 12.
+template <typename T, typename Predicate>
+void move_to_end(std::vector<T>& list, Predicate goes_last) {
+  std::vector<T> first;
+  std::vector<T> last;
+  for (T& each : list) (goes_last(each) ? last : first).push_back(std::move(each));
+  std::ranges::move(last, std::back_inserter(first));
+  list = std::move(first);
+}
+
 bool is_about_readers(const std::string& id) {
   const Requirement* const requirement = Catalogue::builtin().find(id);
   return requirement != nullptr && requirement->role == Role::kReader;
@@ -371,8 +382,8 @@ SceneGroup vectors_of(Kind kind, std::string name, Scene (*scene_of)(const Vecto
     out.scenes.push_back(scene_of(*v));
   }
   // A reader that does not survive large records is not asked for the rest of a group.
-  std::ranges::stable_partition(out.scenes, [](const Scene& s) {
-    return std::ranges::find(s.requirements, kSurvivesLarge) == s.requirements.end();
+  move_to_end(out.scenes, [](const Scene& s) {
+    return std::ranges::find(s.requirements, kSurvivesLarge) != s.requirements.end();
   });
   return out;
 }
