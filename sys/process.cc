@@ -360,12 +360,9 @@ Result<ProcessFacts> process_facts(pid_t pid) {
 }
 
 char thread_state(pid_t tid) {
-  const Fd file(::open(("/proc/" + std::to_string(tid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open()) return '?';
-  std::array<char, 1024> text;
-  const ssize_t got = ::read(file.get(), text.data(), text.size());
-  if (got <= 0) return '?';
-  const auto stat = parse_stat({text.data(), static_cast<std::size_t>(got)});
+  const auto thread = ProcDir::open(tid);
+  if (!thread) return '?';
+  const auto stat = thread->read_stat();
   return stat ? stat->state : '?';
 }
 

@@ -28,8 +28,8 @@ struct ProcessFacts {
 };
 // ESRCH: no such process. EACCES/EPERM: no permission to inspect it.
 Result<ProcessFacts> process_facts(pid_t pid);
-// The state of one thread in /proc/TID/stat; '?' if there is no such thread. A leader that has
-// ended is 'Z' although other threads may live on.
+// Returns the state that /proc/TID/stat gives a thread, '?' if it cannot be read. A leader that has
+// ended is 'Z', although other threads may live on.
 char thread_state(pid_t tid);
 // The value with which the program was started, if it is in the first 256 KiB of the environment;
 // hostile. Does not show changes that the program made itself.

@@ -211,6 +211,10 @@ std::vector<std::string> command_line(const Entry& entry, const Runs& runs, cons
   return out;
 }
 
+std::string first_saw(const RequirementResult& r) {
+  return r.findings.empty() ? "" : r.findings.front().saw;
+}
+
 // The difference after a recording is judged again, or empty.
 std::string replayed_otherwise(const std::string& path,
                                const std::vector<const RequirementResult*>& results) {
@@ -229,8 +233,7 @@ std::string replayed_otherwise(const std::string& path,
     const std::string& id = first.requirement->id;
     if (second == again.results.end()) return fmt::format("{}: {} is not judged", path, id);
     const auto said = [](const RequirementResult& r) {
-      return fmt::format("{}: {}", to_string(r.outcome),
-                         r.findings.empty() ? "" : r.findings.front().saw);
+      return fmt::format("{}: {}", to_string(r.outcome), first_saw(r));
     };
     if (said(first) != said(*second)) {
       return fmt::format("{}: {} is {}; when it was recorded: {}", path, id, said(*second),
@@ -265,10 +268,6 @@ struct Differences {
   std::vector<std::string> unseen;      // requirements of a legal program that were not judged
   bool all_unseen = true;               // nothing missed was reported otherwise
 };
-
-std::string first_saw(const RequirementResult& r) {
-  return r.findings.empty() ? "" : r.findings.front().saw;
-}
 
 bool host_may_add(const Entry& entry, const RequirementResult& r) {
   const auto may = entry.host_may_add.find(r.requirement->id);
