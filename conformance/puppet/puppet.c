@@ -590,7 +590,7 @@ static long crowd(const uint64_t* args) {
   const uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
                          CLONE_SYSVSEM | CLONE_SETTLS;
   unsigned char* own = (unsigned char*)machine_thread_pointer_now();
-  const uint64_t offset = (uint64_t)(own - (unsigned char*)&otel_thread_ctx_v1);
+  const uint64_t offset = (uint64_t)(own - (unsigned char*)slot_of(0));
   for (uint64_t i = 0; i < args[0]; ++i) {
     unsigned char* end = (unsigned char*)(args[4] + (i + 1) * kPage - kTlsSize / 2);
     void* tls = machine_thread_pointer(end);
