@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -17,6 +19,7 @@
 #include "conformance/reader/publish.h"
 #include "conformance/reader/target_harm.h"
 #include "sys/memory_reader.h"
+#include "sys/proc_dir.h"
 #include "sys/process.h"
 #include "sys/remote_addr.h"
 
@@ -29,23 +32,57 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBesidePolling{500};  // in addition to two looks of a reader that polls
 constexpr milliseconds kLatestLook{20'000};
+constexpr milliseconds kLongestWatch{180'000};
 constexpr milliseconds kBetweenChecks{50};
 constexpr milliseconds kLatestState{20'000};
 constexpr milliseconds kBetweenStates{1};
 constexpr milliseconds kLettingGo{3000};  // of a target
 
-// Sums what all processes of the adapter used.
-std::uint64_t processor_ns(const std::vector<pid_t>& processes) {
-  std::uint64_t sum = 0;
+// What all these processes used together.
+std::chrono::nanoseconds processor_time(const std::vector<pid_t>& processes) {
+  std::chrono::nanoseconds sum{};
   for (const pid_t pid : processes) {
     clockid_t clock{};
     timespec time{};
     if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &time) != 0) continue;
-    sum += static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
-           static_cast<std::uint64_t>(time.tv_nsec);
+    sum += std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
   }
   return sum;
 }
+
+// A thread of it runs, waits for a processor, or is stopped by its tracer at a call.
+bool is_awake(pid_t process) {
+  const auto facts = sys::ProcDir::open(process);
+  const auto threads = facts ? facts->numbers_in("task", sys::kMostListed) : std::vector<int>();
+  return std::ranges::any_of(threads.value_or(std::vector<int>()), [](int thread) {
+    const char state = sys::thread_state(thread);
+    return state == 'R' || state == 't';
+  });
+}
+
+// The time that a reader has had: without the time in which it waited for a processor, or for
+// ctxconf at a call.
+class GivenTime {
+ public:
+  Clock::duration by_now(const std::vector<pid_t>& processes) {
+    // More often, it would mostly be found at a call.
+    if (Clock::now() < now_ + kBetweenChecks) return sum_;
+    const auto before = std::exchange(now_, Clock::now());
+    const auto ran_before = std::exchange(ran_, processor_time(processes));
+    if (!ran_before) return sum_;  // the first time
+    if (std::ranges::any_of(processes, is_awake)) {
+      sum_ += std::max(*ran_ - *ran_before, {});
+    } else {
+      sum_ += now_ - before;
+    }
+    return sum_;
+  }
+
+ private:
+  Clock::duration sum_{};
+  Clock::time_point now_;
+  std::optional<std::chrono::nanoseconds> ran_;
+};
 
 // A member of /proc/PID/status in bytes; 0: it cannot be read.
 std::uint64_t status_bytes(pid_t pid, std::string_view name) {
@@ -117,6 +154,7 @@ class Stage {
   Testee::Answer<Json> watch(const Question& question, pid_t process, pid_t thread);
   bool is_satisfied(const AnswerClaim& claim, const Json& reply) const;
   bool is_satisfied(const Question& question, const Json& reply) const;
+  Driven wait_for_report(milliseconds looks, const std::function<bool()>& is_known);
   Driven ask(Question question, pid_t process, pid_t thread);
   Driven wait_for_state(pid_t process, char state);
   Driven check_premises();
@@ -254,6 +292,27 @@ Testee::Answer<Json> Stage::request(const Question& question, pid_t process, pid
   return testee_.ask("reader.thread", std::move(members));
 }
 
+// Waits until the reader has reported what it should, or has had the time for that. On a busy
+// machine it looks later than it says.
+Driven Stage::wait_for_report(milliseconds looks, const std::function<bool()>& is_known) {
+  GivenTime given;
+  const auto had_time = [&] {
+    const bool has_looked = options_.calls->has_looked().value_or(true);
+    const auto time = has_looked ? looks : std::max(looks, kLatestLook);
+    return given.by_now(testee_.processes()) >= time * options_.timeout_scale;
+  };
+  bool is_over = false;
+  const auto is_done = [&] { return is_over = is_known() || had_time(); };
+  CTX_RETURN_IF_ERROR(testee_.wait_until(kLongestWatch, is_done, kBetweenChecks));
+  if (!is_over) {
+    testee_.check().unshown = fmt::format(
+        "the reader has not looked twice within {} s: it waited for a processor",
+        std::chrono::round<std::chrono::seconds>(kLongestWatch * options_.timeout_scale).count());
+    testee_.check().remedy = "a machine that is less busy";
+  }
+  return {};
+}
+
 // What a reader reports by itself, once it has looked twice.
 Testee::Answer<Json> Stage::watch(const Question& question, pid_t process, pid_t thread) {
   if (watched_.insert(process).second) {
@@ -275,12 +334,7 @@ Testee::Answer<Json> Stage::watch(const Question& question, pid_t process, pid_t
     take();
     return believed_.contains(key) && (counts || is_satisfied(question, believed_[key]));
   };
-  CTX_RETURN_IF_ERROR(testee_.wait_until(looks, is_known));
-  // On a busy machine it looks later than it says.
-  const auto latest = Clock::now() + kLatestLook;
-  while (!is_known() && !options_.calls->has_looked().value_or(true) && Clock::now() < latest) {
-    CTX_RETURN_IF_ERROR(testee_.wait_until(kBetweenChecks, is_known));
-  }
+  CTX_RETURN_IF_ERROR(wait_for_report(looks, is_known));
   Json reply = believed_.contains(key) ? believed_[key] : Json{{"result", "absent"}};
   testee_.last_operation()->reply = reply.dump(-1, ' ', true, Json::error_handler_t::replace);
   return reply;
@@ -295,7 +349,7 @@ Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pi
   out.repeated = question.repeated;
   const auto readers = testee_.processes();
   const auto sizes = begin_peaks(readers);
-  const std::uint64_t before = processor_ns(readers);
+  const auto before = processor_time(readers);
   if (process != 0 && harm_) {
     harm_->begin(process);
     asked_.insert(process);
@@ -306,7 +360,7 @@ Testee::Answer<Json> Stage::ask_once(const Question& question, pid_t process, pi
       testee_.can(question.about == Question::About::kThread ? "reader.thread" : "reader.process");
   auto reply = asks ? request(question, process, thread) : watch(question, process, thread);
   options_.calls->end(out);
-  out.processor_ns = processor_ns(readers) - before;
+  out.processor_ns = static_cast<std::uint64_t>((processor_time(readers) - before).count());
   take_peaks(sizes, out);
   return reply;
 }

@@ -2,18 +2,26 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -76,10 +84,14 @@ class PlaySceneTest : public testing::Test {
     stage_.early = std::make_shared<std::map<std::string, std::unique_ptr<Target>>>();
   }
 
-  void play(std::vector<std::string> reader, const std::vector<Scene>& scenes) {
+  // `before`: the words of a command that starts the reader. `started`: called when it runs.
+  void play(
+      std::vector<std::string> reader, const std::vector<Scene>& scenes,
+      std::vector<std::string> before = {}, const std::function<void()>& started = [] {}) {
     TesteeOptions options;
-    options.argv = std::move(reader);
-    options.argv.front().insert(0, CTXCONF_BIN_DIR "/");
+    reader.front().insert(0, CTXCONF_BIN_DIR "/");
+    options.argv = std::move(before);
+    std::ranges::move(reader, std::back_inserter(options.argv));
     options.mode = timeline_.mode = Mode::kReader;
     options.reader = true;
     options.seed = "5eed";
@@ -87,8 +99,8 @@ class PlaySceneTest : public testing::Test {
     options.recording.observer = stage_.calls;
     options.recording.looks_by_itself = false;
     Testee testee(options, "scenes", timeline_);
-    const auto started = testee.start();
-    ASSERT_TRUE(started) << testee.adapter_fault() << testee.harness_fault();
+    ASSERT_TRUE(testee.start()) << testee.adapter_fault() << testee.harness_fault();
+    started();
     for (const Scene& scene : scenes) {
       testee.begin_check(scene.name, {});
       const Driven driven = reader::play(scene, stage_, testee);
@@ -179,6 +191,39 @@ TEST_F(PlaySceneTest, AProcessThatIsWatchedIsForgottenAtTheEndOfTheScene) {
   // Each process is forgotten by the scene that it is in.
   EXPECT_EQ(processes(operations("unchanged", "reader.forget")),
             processes(operations("unchanged", "reader.watch")));
+}
+
+// Threads that leave little of one processor to others.
+class BusyProcessor {
+ public:
+  explicit BusyProcessor(int processor) {
+    for (std::jthread& thread : threads_) {
+      thread = std::jthread([processor](const std::stop_token& stop) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET(processor, &set);
+        pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
+        while (!stop.stop_requested()) {
+        }
+      });
+    }
+  }
+
+ private:
+  std::array<std::jthread, 3> threads_;
+};
+
+TEST_F(PlaySceneTest, AReaderThatWaitsForAProcessorIsGivenTheTime) {
+  const int processor = sched_getcpu();
+  std::optional<BusyProcessor> busy;
+  ASSERT_NO_FATAL_FAILURE(play({"bad_reader", "--watch"}, {asked_often(1)}, /*before=*/
+                               {"chrt", "--idle", "0", "taskset", "-c", std::to_string(processor)},
+                               /*started=*/[&] { busy.emplace(processor); }));
+  EXPECT_EQ(check("unchanged").unshown, "");
+  const auto asked = std::ranges::find_if(
+      session().operations, [](const Operation& o) { return o.question.has_value(); });
+  ASSERT_NE(asked, session().operations.end());
+  EXPECT_EQ(Json::parse(asked->reply)["result"], "accept");
 }
 
 TEST_F(PlaySceneTest, ARefusalToForgetEndsNoScene) {

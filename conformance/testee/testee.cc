@@ -450,16 +450,19 @@ struct Testee::State {
   }
 
   template <class Condition>
-  Answer<void> leave_alone(Clock::time_point until, Condition is_done) {
+  Answer<void> leave_alone(Clock::time_point until, Condition is_done,
+                           Clock::duration checked = Clock::duration::max()) {
     if (auto silent = expect_silence(); !silent) return std::unexpected(silent.error());
     auto& operation = session.operations.emplace_back();
     operation.check = static_cast<std::uint32_t>(session.checks.size() - 1);
     operation.sent_ns = sys::boottime_now_ns();
     recording->begin_wait();
+    auto check_at = now();
     while (now() < until && !is_done()) {
       if (!adapter_fault.empty()) return std::unexpected(Stop::kAdapterFault);
       if (!is_alive(pid)) return std::unexpected(Stop::kCrashed);
-      if (auto stepped = step(until); !stepped) return std::unexpected(stepped.error());
+      if (now() >= check_at) check_at = now() + std::min(checked, until - now());
+      if (auto stepped = step(check_at); !stepped) return std::unexpected(stepped.error());
     }
     look();
     return {};
@@ -1020,8 +1023,9 @@ Testee::Answer<void> Testee::wait_for_change(const Json& reply, milliseconds mos
 }
 
 Testee::Answer<void> Testee::pump(Clock::time_point until) { return state_->step(until); }
-Testee::Answer<void> Testee::wait_until(milliseconds most, const std::function<bool()>& is_done) {
-  return state_->leave_alone(state_->now() + state_->scaled(most), is_done);
+Testee::Answer<void> Testee::wait_until(milliseconds most, const std::function<bool()>& is_done,
+                                        milliseconds checked) {
+  return state_->leave_alone(state_->now() + state_->scaled(most), is_done, checked);
 }
 sys::Result<> Testee::wake_for(int fd, short events) {
   if (!state_->recording) return {};

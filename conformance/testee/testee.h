@@ -123,8 +123,9 @@ class Testee {
   Answer<void> pump(std::chrono::steady_clock::time_point until);
   sys::Result<> wake_for(int fd, short events);  // see sys::Tracer::wake_for()
   // Waits without a request, at most this long, until the condition holds; the operation of this
-  // time is the last one.
-  Answer<void> wait_until(std::chrono::milliseconds most, const std::function<bool()>& is_done);
+  // time is the last one. The condition is checked after each event, and this often.
+  Answer<void> wait_until(std::chrono::milliseconds most, const std::function<bool()>& is_done,
+                          std::chrono::milliseconds checked);
   // What the last request asked; it may be completed after the reply. Null before the first one.
   Operation* last_operation();
   // What it has reported by itself ("saw") since the last call: of each process and thread the
