@@ -13,7 +13,6 @@ import os
 import struct
 import subprocess
 import sys
-import tempfile
 
 # The offsets of version, size, timestamp and pointer in each header layout, and its size.
 HEADERS = {
@@ -125,16 +124,10 @@ def wire(fields):
 
 def run_protoc(texts, proto):
     """Each text as a ProcessContext, in order; one run of protoc."""
-    name = "opentelemetry.proto.processcontext.v1development.ProcessContext"
-    with tempfile.TemporaryDirectory() as scratch:
-        with open(os.path.join(scratch, "batch.proto"), "w") as f:
-            f.write('syntax = "proto3";\n'
-                    'import "opentelemetry/proto/processcontext/v1development/process_context.proto";\n'
-                    f"message Batch {{ repeated {name} m = 1; }}\n")
-        done = subprocess.run(
-            ["protoc", "--encode=Batch", f"--proto_path={scratch}", f"--proto_path={proto}",
-             os.path.join(scratch, "batch.proto")],
-            input="".join(f"m {{ {t} }}\n" for t in texts).encode(), capture_output=True)
+    done = subprocess.run(
+        ["protoc", "--encode=ProcessContexts", f"--proto_path={proto}",
+         os.path.join(proto, "process_contexts.proto")],
+        input="".join(f"m {{ {t} }}\n" for t in texts).encode(), capture_output=True)
     if done.returncode != 0:
         sys.exit("protoc: " + done.stderr.decode(errors="replace").strip())
     out, at = [], 0
