@@ -1,6 +1,5 @@
 #include "sys/spawn.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -24,7 +23,8 @@
 #include <utility>
 
 #include "sys/all_signals_blocked.h"
-#include "sys/proc_text.h"
+#include "sys/proc_dir.h"
+#include "sys/process.h"
 
 #ifndef CLOSE_RANGE_CLOEXEC
 #define CLOSE_RANGE_CLOEXEC (1U << 2)  // Linux 5.11
@@ -204,23 +204,13 @@ bool has_children() {
 // The pairs of all processes.
 std::vector<std::pair<pid_t, pid_t>> parents() {
   std::vector<std::pair<pid_t, pid_t>> out;
-  DIR* proc = opendir("/proc");
-  if (proc == nullptr) return out;
-  while (const dirent* entry = readdir(proc)) {
-    char* end = nullptr;
-    const long pid = std::strtol(entry->d_name, &end, 10);
-    if (pid <= 0 || *end != '\0') continue;
-    std::array<char, 1024> text;
-    const int fd =
-        open(("/proc/" + std::string(entry->d_name) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) continue;
-    const auto n = read(fd, text.data(), text.size());
-    close(fd);
-    if (n <= 0) continue;
-    const auto stat = parse_stat({text.data(), static_cast<std::size_t>(n)});
-    if (stat) out.emplace_back(static_cast<pid_t>(pid), stat->parent);
+  const auto all = process_list();
+  if (!all) return out;
+  for (const pid_t pid : *all) {
+    const auto process = ProcDir::open(pid);
+    if (!process) continue;
+    if (const auto stat = process->read_stat()) out.emplace_back(pid, stat->parent);
   }
-  closedir(proc);
   return out;
 }
 

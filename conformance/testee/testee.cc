@@ -215,7 +215,7 @@ struct Testee::State {
     return launch;
   }
 
-  // And listens to what the adapter writes.
+  // Also listens to what the adapter writes.
   Answer<void> keep_our_ends(Connections& connections) {
     auto& [in_pipe, out_pipe, error_pipe] = connections.stdio;
     for (auto& pipe : connections.stdio) pipe.theirs.reset();
