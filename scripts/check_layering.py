@@ -27,7 +27,7 @@ ROOMS = {
     "payload": set(),
     "elf": {"evidence"},
     "verdict": {"requirements", "evidence", "text"},
-    "faults": {"evidence", "text", "verdict"},
+    "faults": {"evidence", "text"},
     "rules": {"elf", "evidence", "payload", "requirements", "text", "verdict"},
     "judge": {"evidence", "faults", "requirements", "rules", "text", "verdict"},
     "observe": {"elf", "evidence", "faults", "payload", "text"},

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -83,6 +84,8 @@ struct Outcomes {
   bool unseen = false;  // no failure: something was not seen while it existed
   std::string text;     // one line on what was wrong
   std::string report;   // of ctxconf
+  bool again = false;   // judged a second time, with longer pauses
+  std::chrono::steady_clock::duration time{};
 };
 
 Outcomes outcome(Verdict verdict, std::string text = {}) {
@@ -406,8 +409,13 @@ Outcomes judge_once(const Entry& entry, const Runs& runs, bool slowly) {
 }
 
 Outcomes judge_entry(const Entry& entry, const Runs& runs) {
+  const auto begun = std::chrono::steady_clock::now();
   Outcomes out = judge_once(entry, runs, /*slowly=*/false);
-  if (out.unseen && has_pauses(entry)) out = judge_once(entry, runs, /*slowly=*/true);
+  if (out.unseen && has_pauses(entry)) {
+    out = judge_once(entry, runs, /*slowly=*/true);
+    out.again = true;
+  }
+  out.time = std::chrono::steady_clock::now() - begun;
   return out;
 }
 
@@ -500,6 +508,49 @@ std::string expectation(const Entry& e) {
   return out;
 }
 
+// Prints what the programs of each command took, one after the other.
+void print_times(const std::vector<Entry>& zoo, const std::vector<Outcomes>& outcomes) {
+  std::string again;
+  std::string times;
+  for (const std::string command : kZooCommands) {
+    int programs = 0;
+    std::chrono::duration<double> sum{};
+    for (std::size_t i = 0; i < zoo.size(); ++i) {
+      if (zoo[i].command != command) continue;
+      ++programs;
+      sum += outcomes[i].time;
+      if (outcomes[i].again) again += (again.empty() ? "" : ", ") + zoo[i].name;
+    }
+    if (programs == 0) continue;
+    times += fmt::format("{}{} {:.0f} s ({} programs)", times.empty() ? "" : ", ", command,
+                         sum.count(), programs);
+  }
+  fmt::print("time, summed over all jobs: {}\n", times);
+  if (!again.empty()) fmt::print("judged a second time, with longer pauses: {}\n", again);
+}
+
+// `requirements`: if all programs were judged.
+void print_totals(const std::map<Verdict, int>& counts,
+                  const std::optional<RequirementCounts>& requirements) {
+  const auto count = [&](Verdict verdict) {
+    const auto known = counts.find(verdict);
+    return known == counts.end() ? 0 : known->second;
+  };
+  fmt::print(
+      "{} broken programs killed, {} legal programs clean, {} skipped, {} missed, {} false "
+      "alarms, {} could not be judged\n",
+      count(Verdict::kKilled), count(Verdict::kClean), count(Verdict::kSkipped),
+      count(Verdict::kMissed), count(Verdict::kFalseAlarm), count(Verdict::kBroken));
+  if (requirements) {
+    fmt::print("{} of {} requirements with a check have caught a broken program\n",
+               requirements->all - requirements->unproven - requirements->not_shown,
+               requirements->all);
+    if (requirements->not_shown > 0) {
+      fmt::print("{} more have no program that is broken on this host\n", requirements->not_shown);
+    }
+  }
+}
+
 int selftest(const SelftestCommand& c) {
   std::error_code error;
   const std::string self = fs::read_symlink("/proc/self/exe", error).string();
@@ -584,18 +635,8 @@ int selftest(const SelftestCommand& c) {
   RequirementCounts requirements;
   if (whole) requirements = print_matrix(proofs, c.verbose);
   std::fflush(stdout);
-  fmt::print(
-      "{} broken programs killed, {} legal programs clean, {} skipped, {} missed, {} false "
-      "alarms, {} could not be judged\n",
-      counts[Verdict::kKilled], counts[Verdict::kClean], counts[Verdict::kSkipped],
-      counts[Verdict::kMissed], counts[Verdict::kFalseAlarm], counts[Verdict::kBroken]);
-  if (whole) {
-    fmt::print("{} of {} requirements with a check have caught a broken program\n",
-               requirements.all - requirements.unproven - requirements.not_shown, requirements.all);
-    if (requirements.not_shown > 0) {
-      fmt::print("{} more have no program that is broken on this host\n", requirements.not_shown);
-    }
-  }
+  print_times(zoo, outcomes);
+  print_totals(counts, whole ? std::optional(requirements) : std::nullopt);
   const bool clean = counts[Verdict::kMissed] == 0 && counts[Verdict::kFalseAlarm] == 0 &&
                      counts[Verdict::kBroken] == 0 && requirements.unproven == 0;
   return clean ? kExitClean : kExitFailed;

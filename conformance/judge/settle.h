@@ -9,7 +9,7 @@
 
 #include "conformance/evidence/session.h"
 #include "conformance/evidence/timeline.h"
-#include "conformance/faults/fault_matrix.h"
+#include "conformance/judge/fault_matrix.h"
 #include "conformance/requirements/catalogue.h"
 #include "conformance/rules/evidence.h"
 #include "conformance/verdict/run_result.h"

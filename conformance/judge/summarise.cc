@@ -15,7 +15,7 @@
 #include <tuple>
 #include <utility>
 
-#include "conformance/faults/fault_matrix.h"
+#include "conformance/judge/fault_matrix.h"
 #include "conformance/judge/gather.h"
 #include "conformance/judge/judge.h"
 #include "conformance/rules/operation_pictures.h"

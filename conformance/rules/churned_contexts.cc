@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "abi/thread_record.h"
+#include "conformance/payload/payload_walk.h"
 #include "conformance/rules/driven_attributes.h"
 #include "conformance/rules/thread_rules.h"
 

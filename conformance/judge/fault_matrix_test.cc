@@ -1,5 +1,5 @@
 // The fault matrix of literal recordings.
-#include "conformance/faults/fault_matrix.h"
+#include "conformance/judge/fault_matrix.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

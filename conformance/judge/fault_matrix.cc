@@ -1,4 +1,4 @@
-#include "conformance/faults/fault_matrix.h"
+#include "conformance/judge/fault_matrix.h"
 
 #include <signal.h>
 
