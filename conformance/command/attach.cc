@@ -95,7 +95,9 @@ struct AttachCommand {
 
 Command attach_command(CLI::App& app, const Words& command_line) {
   const auto o = std::make_shared<AttachCommand>();
-  CLI::App* sub = app.add_subcommand("attach", "judge running processes, without stopping them");
+  CLI::App* sub = app.add_subcommand("attach",
+                                     "judge processes that already run; it stops threads for "
+                                     "microseconds, to read their contexts");
   add_common(*sub, o->common);
   add_expected_resource(*sub, o->common);
   add_expected_ids(*sub, o->common);
