@@ -80,6 +80,9 @@ int doctor() {
 Command doctor_command(CLI::App& app, const Words& /*command_line*/) {
   CLI::App* sub = app.add_subcommand(
       "doctor", "show what can be observed on this host, and how to close each gap");
+  sub->footer(
+      "Exit codes: 0 the list was printed, whatever this host allows, 2 usage, 3 stdout could not\n"
+      "be written, 70 a bug in ctxconf.");
   return {.app = sub, .run = [](const Words& /*program*/) { return doctor(); }, .takes = nullptr};
 }
 

@@ -282,7 +282,9 @@ Command drift_command(CLI::App& app, const Words& /*command_line*/) {
       ->excludes(json);
   sub->footer(
       "Exit codes: 0 all sentences are as pinned, or cited, 1 some changed, moved or vanished,\n"
-      "2 usage, or a file that cannot be read or is not a text of that OTEP, 70 a bug in ctxconf.");
+      "2 usage, or a file that cannot be read or is not a text of that OTEP, 3 stdout could not "
+      "be\n"
+      "written, 70 a bug in ctxconf.");
 
   return {.app = sub, .run = [o](const Words& /*program*/) { return drift(*o); }, .takes = nullptr};
 }

@@ -330,7 +330,9 @@ Command elf_command(CLI::App& app, const Words& command_line) {
       "Files named together count as modules of one program: one may define\n"
       "otel_thread_ctx_v1 and another hold the relocations.\n"
       "Exit codes: 0 it will be found, 1 a finding (a warning too), or no file defines\n"
-      "otel_thread_ctx_v1, 2 usage, or a file that is not a valid ELF file, 70 a bug in ctxconf.");
+      "otel_thread_ctx_v1, 2 usage, or a file that is not a valid ELF file, 3 output could not be\n"
+      "written, 4 --require-observable or --baseline asks for more than was judged, 70 a bug in\n"
+      "ctxconf.");
 
   return {.app = sub,
           .run =

@@ -26,6 +26,10 @@ Command explain_command(CLI::App& app, const Words& /*command_line*/) {
   CLI::App* sub = app.add_subcommand(
       "explain", "explain one requirement: why it matters and how it is observed");
   sub->add_option("ID", o->id, "like pctx.fork.dontfork")->required();
+  sub->footer(
+      "Exit codes: 0 the requirement was printed, 2 usage, or an unknown ID, 3 stdout could not "
+      "be\n"
+      "written, 70 a bug in ctxconf.");
   return {.app = sub,
           .run = [o](const Words& /*program*/) { return explain(o->id); },
           .takes = nullptr};

@@ -56,6 +56,9 @@ Command list_command(CLI::App& app, const Words& /*command_line*/) {
   sub->add_option("--spec", o->spec, "only these revisions: 4719=2026-04-07");
   sub->add_flag("--json", o->json, "as JSON");
   sub->add_flag("--markdown", o->markdown, "as Markdown: docs/requirements.md");
+  sub->footer(
+      "Exit codes: 0 the list was printed, 2 usage, 3 stdout could not be written, 70 a bug in\n"
+      "ctxconf.");
 
   return {
       .app = sub,

@@ -118,6 +118,12 @@ Command puppet_command(CLI::App& app, const Words& command_line) {
   sub->add_option("SCRIPT", o->file,
                   "a file with one JSON object per line, or - for stdin: see docs/puppet.md")
       ->required();
+  sub->footer(
+      "Exit codes: 0 clean, 1 a requirement is broken, 2 usage, or the script is wrong or the "
+      "kernel\n"
+      "refused an operation, 3 the script cannot be run, or output cannot be written, 4 nothing\n"
+      "could be judged, or less than was asked for, 5 the expectations file is stale, 70 a bug in\n"
+      "ctxconf.");
 
   return {.app = sub,
           .run =

@@ -57,6 +57,12 @@ Command replay_command(CLI::App& app, const Words& command_line) {
   add_expected_resource(*sub, o->common);
   add_expected_ids(*sub, o->common);
   sub->add_option("TIMELINE", o->file, "timeline.json, which a run with --out writes")->required();
+  sub->footer(
+      "Exit codes: 0 clean, 1 a requirement is broken, or the program crashed or hung, 2 usage, "
+      "or\n"
+      "TIMELINE cannot be read or is not a recording, 3 output could not be written, 4 nothing\n"
+      "could be judged, or less than was asked for, 5 the expectations file is stale, 70 a bug in\n"
+      "ctxconf.");
 
   return {.app = sub,
           .run =

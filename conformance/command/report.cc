@@ -66,6 +66,10 @@ Command report_command(CLI::App& app, const Words& command_line) {
       "--redact", o->report.redact,
       "replace the program's words and bytes by hashes, which differ from report to report");
   sub->add_flag("-v", o->common.verbosity, "print more");
+  sub->footer(
+      "Exit codes: 0 the report was printed, whatever it says, 2 usage, or RESULT cannot be read "
+      "or\n"
+      "is not a result.json, 3 stdout could not be written, 70 a bug in ctxconf.");
 
   return {.app = sub,
           .run =
