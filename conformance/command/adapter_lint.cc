@@ -505,12 +505,11 @@ int lint(const AdapterCommand& command) {
 
 Command adapter_lint_command(CLI::App& app, const Words& /*command_line*/) {
   const auto o = std::make_shared<AdapterCommand>();
-  CLI::App* sub = app.add_subcommand("adapter-lint",
-                                     "check that an adapter follows the testee protocol:\n"
-                                     "ctxconf adapter-lint [options] -- ADAPTER [ARGS]");
+  CLI::App* sub =
+      app.add_subcommand("adapter-lint", "check that an adapter follows the testee protocol");
   sub->footer(
-      "Exit codes: 0 clean, 1 a finding, 2 usage, or it cannot be started, 3 no /proc,\n"
-      "70 a bug in ctxconf.");
+      "Exit codes: 0 clean, 1 a finding, 2 usage, or the adapter cannot be started, 3 /proc is\n"
+      "not mounted, or stdout could not be written, 70 a bug in ctxconf.");
   return command_by_hand(sub, o, lint);
 }
 

@@ -6,10 +6,12 @@
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "conformance/command/command.h"
@@ -27,6 +29,26 @@ constexpr std::array kCommands = {
     attach_command, replay_command, puppet_command,  elf_command,          decode_command,
     doctor_command, list_command,   explain_command, expect_command,       drift_command,
     report_command, golden_command, selftest_command};
+
+// The words after `--`, as a usage line shows them. `takes` is that of a command.
+std::string words_of(std::string_view takes) {
+  return takes == "adapter" ? "ADAPTER [ARGS...]" : "CMD [ARGS...]";
+}
+
+// The usage line ends with `--` and the program.
+class UsageWithProgram final : public CLI::Formatter {
+ public:
+  explicit UsageWithProgram(std::string program) : program_(std::move(program)) {}
+
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string line = CLI::Formatter::make_usage(app, std::move(name));
+    line.pop_back();  // the newline
+    return line + " -- " + program_ + "\n";
+  }
+
+ private:
+  std::string program_;
+};
 
 // `@FILE` stands for the words in a file, separated by white space; `#` begins a comment. A word
 // whose file cannot be read stays, and `problem` says why.
@@ -116,19 +138,28 @@ int run_command_line(int argc, char** argv) {
                "ctxconf");
   app.require_subcommand(1);
   app.set_version_flag("--version", fmt::format("ctxconf {} ({})", kVersionText, kCommitText));
-  app.footer(
-      "Exit codes: 0 clean, 1 a requirement is broken, 2 usage, 3 the target cannot be started or\n"
-      "reached, or output cannot be written, 4 nothing could be judged, 5 the expectations\n"
-      "file is stale, 70 a bug in ctxconf.");
+  // Commands with other exit codes have their own footer.
+  const std::string exit_codes =
+      "Exit codes: 0 clean, 1 a requirement is broken, or the program crashed or hung, 2 usage,\n"
+      "3 the target cannot be started or reached, or output cannot be written, 4 nothing could be\n"
+      "judged, or less than was asked for, 5 the expectations file is stale, 70 a bug in ctxconf.";
+  app.footer(exit_codes);
   std::optional<std::uint64_t> shaken;
   std::vector<Command> commands;
   commands.reserve(std::size(kCommands));
   for (const auto& add : kCommands) {
     commands.push_back(add(app, command_line));
     CLI::App* command = commands.back().app;
+    if (const char* takes = commands.back().takes; takes != nullptr) {
+      command->formatter(std::make_shared<UsageWithProgram>(words_of(takes)));
+    }
     if (command->get_option_no_throw("--shake") != nullptr) continue;
     command->add_option("--shake", shaken)->group("");  // for selftest --shake
   }
+  app.footer(
+      "wrap, run, reader, adapter-lint and repl take a program after --:\n"
+      "ctxconf wrap [OPTIONS] -- CMD [ARGS...]\n\n" +
+      exit_codes + "\nSome commands have other exit codes: ctxconf COMMAND --help shows them.");
   const auto named = [&] {
     return std::ranges::find_if(commands, [](const Command& c) { return c.app->parsed(); });
   };
@@ -153,10 +184,9 @@ int run_command_line(int argc, char** argv) {
     }
     const std::string& name = command->app->get_name();
     if (!has_dashes && command->takes != nullptr) {
-      const bool is_adapter = std::string_view(command->takes) == "adapter";
       return refuse(words, commands, e.what(),
-                    fmt::format("put -- before the {}: ctxconf {} -- {} [ARGS]", command->takes,
-                                name, is_adapter ? "ADAPTER" : "CMD"));
+                    fmt::format("put -- before the {}: ctxconf {} -- {}", command->takes, name,
+                                words_of(command->takes)));
     }
     return refuse(words, commands, e.what(), "ctxconf " + name + " --help shows the options");
   }

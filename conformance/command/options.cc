@@ -57,9 +57,7 @@ void add_common(CLI::App& app, CommonOptions& o) {
                  "revisions of the OTEPs to judge by: 4719=2026-04-07[,4947=2026-07-17]");
   add_selection_and_report(app, o);
   app.add_option("--level", o.judge.level,
-                 "judge only up to this observation level: snapshot, syscalls, stores, steps;\n"
-                 "with a lower level than steps, run is faster: it single-steps only where\n"
-                 "nothing else gives evidence");
+                 "judge only up to this observation level: snapshot, syscalls, stores, steps");
   app.add_option("--reading", o.judge.reading,
                  "how to judge the order of numbered steps: reader-visible (default) fails what a\n"
                  "reader can notice and warns of the rest; strict fails both")

@@ -96,9 +96,7 @@ int judge_reader(ReaderCommand& o) {
 Command reader_command(CLI::App& app, const Words& command_line) {
   const auto o = std::make_shared<ReaderCommand>();
   CLI::App* sub = app.add_subcommand(
-      "reader",
-      "show scripted processes to a reader over the testee protocol and judge it:\n"
-      "ctxconf reader [options] -- ADAPTER [ARGS]");
+      "reader", "show scripted processes to a reader over the testee protocol and judge it");
   add_common(*sub, o->common);
   add_adapter_options(*sub, o->common, o->run);
   auto* generate =

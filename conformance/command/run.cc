@@ -39,10 +39,12 @@ int run(RunOptions& o) {
 Command run_command(CLI::App& app, const Words& command_line) {
   const auto o = std::make_shared<RunOptions>();
   CLI::App* sub =
-      app.add_subcommand("run",
-                         "drive a program under test over the testee protocol and judge it:\n"
-                         "ctxconf run [options] -- ADAPTER [ARGS]");
+      app.add_subcommand("run", "drive a program under test over the testee protocol and judge it");
   add_common(*sub, o->common);
+  CLI::Option* level = sub->get_option("--level");
+  level->description(level->get_description() +
+                     ";\nwith a lower level than steps, run is faster: it single-steps only where\n"
+                     "nothing else gives evidence");
   add_expected_resource(*sub, o->common);
   add_on_fail(*sub, o->common);
   add_adapter_options(*sub, o->common, o->run);

@@ -132,9 +132,7 @@ struct WrapCommand {
 Command wrap_command(CLI::App& app, const Words& command_line) {
   const auto o = std::make_shared<WrapCommand>();
   CLI::App* sub =
-      app.add_subcommand("wrap",
-                         "start a program, and judge it and every process that it starts:\n"
-                         "ctxconf wrap [options] -- CMD [ARGS]");
+      app.add_subcommand("wrap", "start a program, and judge it and every process that it starts");
   add_common(*sub, o->common);
   add_expected_resource(*sub, o->common);
   add_expected_ids(*sub, o->common);
@@ -160,11 +158,12 @@ Command wrap_command(CLI::App& app, const Words& command_line) {
                 "make the program read clocks by system calls, so that they are recorded;\n"
                 "--inject clock_gettime:... implies it");
 
-  sub->add_option("--watch", o->common.judge.watch,
-                  "lifetime (default): watch stores to the header as long as the program runs;\n"
-                  "publication: only until it is published, and let the program run at full speed "
-                  "after that;\n"
-                  "threads: watch changes of thread contexts instead, instruction by instruction")
+  sub->add_option(
+         "--watch", o->common.judge.watch,
+         "publication: watch stores to the header until it is published; then the program\n"
+         "runs at full speed\n"
+         "lifetime (default): watch stores to the header as long as the program runs\n"
+         "threads: watch changes of thread contexts instead, instruction by instruction")
       ->check(CLI::IsMember({"publication", "lifetime", "threads"}));
 
   add_on_fail(*sub, o->common);

@@ -829,9 +829,54 @@ class UsageTest(Case):
 
     def test_help_and_version(self):
         self.expect_exit(CLEAN, "--version", out=r"\Actxconf \d+\.\d+\.\d+ \(\S+\)\n\Z")
-        top = self.expect_exit(CLEAN, "--help", out=["Exit codes", "wrap", "attach", "4 nothing"])
-        for command in re.findall(r"^  (\w+) {2,}", top.out.split("Subcommands:")[1], re.M):
-            self.expect_exit(CLEAN, command, "--help", out=f"Usage: ctxconf {command}")
+        top = self.expect_exit(CLEAN, "--help", out=["Exit codes", "attach", r"wrap \[OPTIONS\] -- CMD \[ARGS\.{3}\]$",
+                                                     "4 nothing", "ctxconf COMMAND --help"])
+        commands = re.findall(r"^  ([\w-]+) {2,}", top.out.split("Subcommands:")[1], re.M)
+        self.assertEqual(set(commands), {*self.TAKES, *self.EXIT_CODES, "attach"})
+        for command in commands:
+            with self.subTest(command):
+                program = f" -- {self.TAKES[command]} [ARGS...]" if command in self.TAKES else ""
+                done = self.expect_exit(CLEAN, command, "--help",
+                                        out=f"^Usage: ctxconf {command} .*{re.escape(program)}$")
+                self.assertEqual("-- " in done.out.split("Usage:")[1].split("\n")[0], command in self.TAKES, done)
+                self.assertEqual(done.out.count("Exit codes:"), 1, done)
+                codes = " ".join(done.out.split("Exit codes:")[1].split())
+                for text in self.EXIT_CODES.get(command, ("1 a requirement is broken", "5 the expectations")):
+                    self.assertIn(text, codes)
+                self.assertTrue(codes.endswith("70 a bug in ctxconf."), codes)
+                # Commands that judge nothing do not end with 1 for a requirement.
+                if command not in ("wrap", "run", "reader", "attach", "replay", "puppet"):
+                    self.assertNotIn("a requirement is broken", codes)
+
+    # What follows `--`.
+    TAKES = {"wrap": "CMD", "run": "ADAPTER", "reader": "ADAPTER", "adapter-lint": "ADAPTER", "repl": "ADAPTER"}
+    # Of commands that have other exit codes than wrap.
+    EXIT_CODES = {
+        "adapter-lint": ("1 a finding", "2 usage, or the adapter cannot be started", "3 /proc is not mounted"),
+        "repl": ("0 the conversation ended", "3 the adapter cannot be started or did not answer"),
+        "replay": ("1 a requirement is broken", "2 usage, or TIMELINE cannot be read", "3 output could not"),
+        "puppet": ("1 a requirement is broken", "2 usage, or the script is wrong"),
+        "elf": ("0 it will be found", "1 a finding", "3 output could not be written", "4 --require-observable"),
+        "decode": ("0 the bytes are valid", "1 they are not", "2 usage", "3 stdout"),
+        "doctor": ("0 the list was printed, whatever this host allows, 2 usage", "3 stdout"),
+        "list": ("0 the list was printed, 2 usage, 3 stdout",),
+        "explain": ("0 the requirement was printed, 2 usage, or an unknown ID, 3 stdout",),
+        "expect": ("0 clean, 2 usage", "3 a file or stdout", "5 lint found a stale line"),
+        "drift": ("1 some changed, moved or vanished", "3 stdout"),
+        "report": ("0 the report was printed, whatever it says, 2 usage", "3 stdout"),
+        "golden": ("1 verify found something", "3 a file or stdout"),
+        "selftest": ("0 every verdict is right", "1 a verdict is wrong", "3 /proc is not mounted"),
+    }
+
+    def test_help_says_what_is_true_of_the_command(self):
+        attach = self.expect_exit(CLEAN, "attach", "--help", out=[
+            r"\Ajudge processes that already run; it stops threads for microseconds, to read their contexts$"])
+        self.assertNotIn("single-steps", attach.out)
+        for command in ("wrap", "replay", "reader", "puppet"):
+            self.assertNotIn("single-steps", self.expect_exit(CLEAN, command, "--help", out="--level").out)
+        self.expect_exit(CLEAN, "run", "--help", out="run is faster: it single-steps only where")
+        watch = self.expect_exit(CLEAN, "wrap", "--help").out.split("--watch")[1].split("--on-fail")[0]
+        self.assertRegex(watch, re.compile(r"^ +publication: .*^ +lifetime \(default\): .*^ +threads: ", re.M | re.S))
 
     def test_options_from_a_file(self):
         self.write("options", "wrap --only pctx.header.* # which\n\n  --quiet\n--out\nout\n")
