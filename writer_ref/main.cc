@@ -286,8 +286,8 @@ void add_process_options(CLI::App& app, Arguments& a, Settings& settings) {
 void add_thread_options(CLI::App& app, Arguments& a, Settings& settings) {
   auto* const threads =
       app.add_option("--threads", settings.thread.threads,
-                     "run N threads, each with a trace id and a span id: the span id is the "
-                     "exclusive or of the halves of the trace id")
+                     "run N threads, each with a trace id and a span id: span id = first half "
+                     "of the trace id XOR second half")
           ->type_name("N")
           ->check(CLI::Range(std::size_t{1}, kMostThreads))
           ->multi_option_policy(kOnce);

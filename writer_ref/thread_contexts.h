@@ -32,8 +32,8 @@ struct Ids {
   std::array<std::uint8_t, 16> trace;
   std::array<std::uint8_t, 8> span;
 };
-// The ids that thread `thread` of a process has in its turn `turn`. Never zero; the span id is the
-// exclusive or of the halves of the trace id.
+// The ids that thread `thread` of a process has in its turn `turn`. Never zero. The span id is the
+// first half of the trace id XOR its second half.
 Ids ids_of(std::uint32_t process, std::uint32_t thread, std::uint64_t turn);
 
 class ThreadContexts {
