@@ -13,9 +13,10 @@ namespace ctxconf::sys {
 struct MadeLibrary {
   std::string name = "ctx_test_slot";
   std::size_t definitions = 0;  // of that name; 0: the name is undefined
-  std::size_t relocations = 0;  // TLSDESC, spread over the definitions' offsets, without a name;
-                                // if there are none, for the undefined symbol
-  std::size_t loads = 1;        // the first holds everything, the others are elsewhere
+  // TLSDESC relocations without a symbol, spread over the offsets of the definitions. Without
+  // definitions they name the undefined symbol.
+  std::size_t relocations = 0;
+  std::size_t loads = 1;             // the first holds everything, the others are elsewhere
   std::size_t relocation_bytes = 0;  // 0: the actual size
 
   std::vector<std::byte> bytes() const {

@@ -531,7 +531,7 @@ struct RepeatCount {
 };
 
 inline constexpr int kTimelineVersion = 13;
-// That is read. Some of its members have other names.
+// The oldest version that replay reads; some members had other names.
 inline constexpr int kOldestTimelineVersion = 12;
 
 struct Timeline {

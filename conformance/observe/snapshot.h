@@ -82,8 +82,7 @@ class SnapshotRecorder {
   void note(const std::string& text);
   // `what` cannot be read.
   void unread(const std::string& what, const sys::Error& why);
-  // Of more candidates than are examined, the first ones, and those that are not blank before
-  // others.
+  // If there are too many candidates, the first ones are kept, non-blank ones before blank ones.
   void keep_those_in_use(std::vector<Candidate>& candidates);
   // Those with a documented name; nothing: the mappings cannot be read.
   std::optional<std::vector<Candidate>> named_candidates();

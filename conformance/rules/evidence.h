@@ -83,8 +83,8 @@ struct ImageEvidence {
   const Image* image = nullptr;
   std::vector<std::vector<Context>> contexts;  // one list a snapshot, in order
 
-  // The contexts that rules judge: the usable ones, and where the image never had a
-  // usable one all that are named. A candidate that is not active next to one that is
+  // The contexts that rules judge: the usable contexts; if the image never had one, all named
+  // ones. A candidate that is not active next to one that is
   // active is legal whatever it holds; one that a naming call announced while nothing was
   // active is judged.
   std::vector<const Context*> judged;

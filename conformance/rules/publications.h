@@ -1,5 +1,5 @@
-// The recorded system calls by the publication that they belong to: of all that a process
-// maps, names and advises, only what concerns a mapping that held a context.
+// Groups the recorded system calls by publication. Keeps only calls that map, name or advise a
+// mapping that held a context.
 #pragma once
 
 #include <cstddef>
@@ -69,8 +69,8 @@ struct Publication {
 // header are the program's own affair.
 std::vector<const Context*> hidden_after_usable_ones(const ImageEvidence& evidence);
 
-// The contexts that publications are looked for by: what rules judge elsewhere, with those that
-// came later and have no name; or the hidden ones where none has a name.
+// The contexts for which publications are searched: those that rules judge, and later ones without
+// a name. If no context has a name, the hidden ones.
 std::vector<const Context*> relevant_contexts(const ImageEvidence& evidence);
 
 std::vector<Publication> publications_of(const ImageEvidence& evidence);
@@ -99,8 +99,8 @@ std::vector<std::string> call_lines(std::initializer_list<const SystemCall*> cal
 // installs itself may answer its calls before an observer learns of them.
 bool is_complete(const Image& image);
 
-// Is a writer past the calls that follow the timestamp? A later timestamp says so, two seconds, or
-// the normal end of a process whose first thread is the writer.
+// Whether the writer has finished the calls after the timestamp. Signs: a later timestamp, two
+// seconds, or the normal end of a process whose first thread is the writer.
 bool is_past(const ImageEvidence& evidence, const Publication& p, const Sight& sight);
 
 }  // namespace ctxconf::conformance

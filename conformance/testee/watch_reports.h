@@ -17,7 +17,7 @@ class WatchReports {
  public:
   using Json = nlohmann::json;
 
-  // Of processes and threads, that nobody took.
+  // The most unread reports that are kept, for processes and threads.
   static constexpr std::size_t kMost = 4096;
 
   // From now on the reader may report this process. A report may be late, so this never ends.

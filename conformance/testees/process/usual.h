@@ -1,4 +1,4 @@
-// What the programs with a process context publish where their case is not about it.
+// What the programs with a process context publish unless the case changes it.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the programs with thread contexts do where their case is not about it: they publish a
+// What the programs with thread contexts do unless the case changes it: they publish a
 // process context, attach a record in each of three threads, and hold still.
 #pragma once
 

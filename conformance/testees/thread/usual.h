@@ -1,4 +1,4 @@
-// What the programs with thread contexts publish and attach where their case is not about it.
+// What the programs with thread contexts publish and attach unless the case changes it.
 #pragma once
 
 #include <cstddef>
