@@ -59,7 +59,8 @@ int wrap(const JudgeOptions& options, const std::vector<std::string>& command) {
   const bool of_threads = asks_for_stores(prepared.selected, 4947);
   if (of_threads && (options.watch == "threads" || !recording.stores)) {
     recording.stores = false;
-    recording.no_stores = "the slot and the record of each thread were watched instead";
+    recording.no_stores =
+        "the slot and the record of each thread were watched instead of the header";
     recording.slot_steps = recording.picks_slots = true;
   }
   recording.watch_lifetime = options.watch != "publication";

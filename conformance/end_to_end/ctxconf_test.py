@@ -675,7 +675,7 @@ class WrapTest(Case):
     def test_how_a_program_ends_under_denial_is_compared(self):
         row = "pctx.publish.survives-total-denial"
         self.expect_exit(CLEAN, "wrap", "--faults", "--require-observable", "--only", row, "--", WRITER, "--hold",
-                         "100ms", deadline_s=300, out=[f"^INFO +{row}", "it exited 1, and 0 where nothing is denied"])
+                         "100ms", deadline_s=300, out=[f"^INFO +{row}", "it exited 1, but 0 when no call is denied"])
 
     def test_require_observable_takes_globs(self):
         wrap = ("--", WRITER, "--hold", "150ms")

@@ -384,7 +384,7 @@ TEST(Judge, SaysHowDeepWrapLookedIndeed) {
   of_threads.only = {"tctx.*"};
   const auto threads = select(Catalogue::builtin(), of_threads);
   ASSERT_TRUE(threads);
-  image.stores_unseen = "the slot and the record of each thread were watched instead";
+  image.stores_unseen = "the slot and the record of each thread were watched instead of the header";
   image.slot_steps_unseen = "no thread stored to its variable or record while it was watched";
   EXPECT_EQ(judge(t, *threads).level, "snapshot");
   EXPECT_EQ(judge(t, all_requirements()).level, "syscalls");

@@ -440,7 +440,7 @@ Driven Stage::check_premises() {
       Lack lack{.what = check.unshown, .remedy = check.remedy};
       if (stage.is_contradicted_) {
         lack = {.what = "the reader does not report " + premise.about,
-                .remedy = "a reader that does: see the requirements that it fails"};
+                .remedy = "a reader that reports it; see the failed requirements"};
       }
       known = options_.premises->emplace(p, std::move(lack)).first;
     }

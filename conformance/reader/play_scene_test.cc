@@ -254,7 +254,7 @@ TEST_F(PlaySceneTest, APremiseThatDoesNotHoldIsShownOnceAndSaysWhatIsLacking) {
   for (const char* name : {"unchanged", "other"}) {
     EXPECT_EQ(check(name).unshown,
               "the reader does not report a context whose payload is elsewhere");
-    EXPECT_EQ(check(name).remedy, "a reader that does: see the requirements that it fails");
+    EXPECT_EQ(check(name).remedy, "a reader that reports it; see the failed requirements");
   }
   EXPECT_THAT(operations("unchanged", "reader.process"), Not(IsEmpty()));
   EXPECT_THAT(operations("other", "reader.process"), IsEmpty());

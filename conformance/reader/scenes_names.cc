@@ -144,7 +144,7 @@ void candidate_of_another_version(SceneBuilder& s) {
   b.store(at + 16, 8, b.clock());
 }
 
-// One that nobody may read.
+// Such a mapping without permissions.
 void candidate_without_permissions(SceneBuilder& s) {
   s.script().protect(empty_candidate(s), kPage, PROT_NONE);
 }
@@ -286,10 +286,10 @@ SceneGroup name_scenes() {
   out.scenes.push_back(beside_a_candidate(true));
   out.scenes.push_back(beside_a_candidate(false));
   out.scenes.push_back(after_a_decoy("candidate-of-another-version",
-                                     "a mapping of the same name and another version",
+                                     "a mapping with the same name and another version",
                                      candidate_of_another_version));
   out.scenes.push_back(after_a_decoy("candidate-without-permissions",
-                                     "a mapping of the same name that nobody may read",
+                                     "an unreadable mapping with the same name",
                                      candidate_without_permissions));
   out.scenes.push_back(two_contexts());
   out.scenes.push_back(file_with_other_content());

@@ -366,7 +366,7 @@ Finding stable_across_republish(const ImageEvidence& e) {
     }
   }
   if (judged > 0) {
-    return passed(fmt::format("{} samples of a key map that was published anew", judged));
+    return passed(fmt::format("{} samples of a key map that was published again", judged));
   }
   return unobservable(dropped ? "no thread had attributes when the context was withdrawn, or no "
                                 "key map came after it"
@@ -499,7 +499,7 @@ Finding index_not_wrapped(const ImageEvidence& e) {
   }
   if (judged == 0) {
     return unobservable(
-        fmt::format("the key map had {} names when one more was given, not 256", most),
+        fmt::format("the key map had {} names, not 256, when another name was given", most),
         "an SDK that takes that many names");
   }
   return passed(fmt::format("{} attributes too many, all left out", judged));

@@ -201,7 +201,7 @@ std::optional<Finding> still_there(const DrivenOperation& d, const Published& wa
   const bool unchanged = is_unchanged(*was.context, *now.context);
   // A header over a payload that is gone is for pctx.drop.no-dead-payload.
   if (!unchanged && (second_sdk || !now.context->is_decoded())) return std::nullopt;
-  Finding f = failed(unchanged ? "after the withdrawal the context is there as before"
+  Finding f = failed(unchanged ? "after the withdrawal the context is still there, unchanged"
                                : "after the withdrawal there is a context",
                      kNotVisible);
   f.evidence = {request_line(d), "before: " + maps_line(*was.context), maps_line(*now.context)};
@@ -470,7 +470,7 @@ Finding update_complete_state(const ImageEvidence& e) {
                                 sizes.size()));
     }
     return not_applicable(NaReason::kCapability,
-                          "none of the keys that the SDK lets a program set was changed");
+                          "no key was changed that the SDK lets a program set");
   }
   if (removals == 0 || sizes.size() < 2) {
     return unobservable(
@@ -686,7 +686,7 @@ Finding no_dead_payload(const ImageEvidence& e) {
       f.event = {s.header, s.order, {}};
       return f;
     }
-    // And it has to be there while the header stays as it was.
+    // The payload must stay readable while the header is unchanged.
     for (const auto& list : was.image->contexts) {
       for (const Context& later : list) {
         if (!later.candidate->named || !later.usable() || later.start() != c.start() ||

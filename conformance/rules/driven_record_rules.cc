@@ -183,7 +183,7 @@ Finding trace_flags(const ImageEvidence& e) {
   }
   if (sampled == 0) return no_record_of_a_context();
   if (masked) {
-    Finding f = info(fmt::format("those of the flags {:#04x} that have no meaning yet are cleared",
+    Finding f = info(fmt::format("of the flags {:#04x}, those without a meaning yet are cleared",
                                  masked->context()->flags),
                      "flags without a meaning cleared");
     f.evidence = {"after " + request_line(*masked->driven)};

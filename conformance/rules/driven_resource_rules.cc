@@ -141,7 +141,7 @@ Finding extra_keys_in_attributes(const ImageEvidence& e) {
   if (pairs > 0) return passed(fmt::format("{} pairs, each in field 2 alone", pairs));
   if (refused) {
     return not_applicable(NaReason::kCapability,
-                          "the SDK takes no pairs in addition to its Resource");
+                          "the SDK takes no attributes in addition to its Resource");
   }
   return unobservable("no pairs were published in addition to the Resource",
                       "an adapter whose process.publish takes `attributes`");

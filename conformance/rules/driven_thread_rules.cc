@@ -731,9 +731,9 @@ Finding inherited_record(const ImageEvidence& e) {
       }
       const ExpectedContext* current = forking->context();
       if (current != nullptr && current->has_ids() && shows_ids_of(*slot.record, *current)) {
-        goes_on = info(fmt::format("process {} goes on with the span in which it was forked: {}",
+        goes_on = info(fmt::format("process {} still shows the span in which it was forked: {}",
                                    view.image.pid, ids_of(*slot.record)),
-                       "the span of the forking thread goes on in the child");
+                       "the child still shows the span of the thread that forked");
         goes_on->evidence = {"after " + request_line(d), record_line(*slot.record)};
         continue;
       }

@@ -150,7 +150,7 @@ Finding not_concluded(const ImageEvidence& e) {
   if (died(e)) {
     return unobservable("the program died", "a program that survives this fault");
   }
-  return unobservable("what followed the fault was not seen to its end",
+  return unobservable("not everything that followed the fault was seen",
                       "a program that is not killed, without a seccomp filter of its own");
 }
 
@@ -542,13 +542,13 @@ Finding survives_total_denial(const ImageEvidence& e) {
   if (is_last_image(e) && usual && e.process->exit_code) {
     if (*usual == *e.process->exit_code) return passed();
     return info(
-        fmt::format("it exited {}, and {} where nothing is denied", *e.process->exit_code, *usual),
+        fmt::format("it exited {}, but {} when no call is denied", *e.process->exit_code, *usual),
         "exits otherwise where all calls are denied");
   }
   if (is_last_image(e) && e.process->exit_code.value_or(0) != 0) {
-    return unobservable(fmt::format("it exited {}; how it ends without denied calls is unknown",
+    return unobservable(fmt::format("it exited {}; its exit code without denied calls is unknown",
                                     *e.process->exit_code),
-                        e.session != nullptr ? "an adapter that lives on and answers ok:false"
+                        e.session != nullptr ? "an adapter that keeps running and answers ok:false"
                                              : "compare with the same command without --inject");
   }
   return passed();

@@ -55,7 +55,7 @@ std::optional<Finding> made_anew(std::string_view what, const DrivenOperation& b
   if (!elsewhere && remade == calls.end()) return std::nullopt;
   Finding f = failed(elsewhere ? fmt::format("{} made another mapping: {:#x}, before {:#x}", what,
                                              now.context->start(), start)
-                               : fmt::format("{} took the mapping at {:#x} away", what, start),
+                               : fmt::format("{} unmapped the mapping at {:#x}", what, start),
                      "");
   f.level = "syscalls";
   if (remade != calls.end()) f.event = {start, (*remade)->entered_order, {}};

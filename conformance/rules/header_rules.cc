@@ -227,9 +227,9 @@ Finding payload_pointer(const ImageEvidence& e) {
         c->payload_block->readable > 0) {
       continue;
     }
-    Finding f = failed(
-        fmt::format("the payload pointer {:#x} lies in no mapping of the process", h.payload),
-        "pointer into nothing");
+    Finding f =
+        failed(fmt::format("the payload pointer {:#x} is in no mapping of the process", h.payload),
+               "pointer into nothing");
     f.evidence = {maps_line(*c)};
     if (h.payload < 4096) {
       f.evidence.push_back(

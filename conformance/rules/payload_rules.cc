@@ -15,7 +15,7 @@ namespace {
 Finding nothing_to_judge(const ImageEvidence& e) {
   for (const Context* c : e.first_sights) {
     if (c->payload != nullptr && c->payload->problem != PayloadProblem::kNone) {
-      return unobservable("the payload is not a ProcessContext, which another requirement reports",
+      return unobservable("the payload is not a ProcessContext; another requirement reports that",
                           "a payload that decodes");
     }
     const MemoryBlock* b = c->payload_block;
@@ -126,7 +126,7 @@ Finding resource_keys_unique(const ImageEvidence& e) {
   if (f.outcome != Outcome::kPass) return f;
   for (const Context* c : decoded_contexts(e)) {
     if (c->payload->keys_in_both.empty()) continue;
-    return info(fmt::format("the key {} stands in the Resource and in field 2",
+    return info(fmt::format("the key {} is both in the Resource and in field 2",
                             c->payload->keys_in_both.front()),
                 "key in both lists");
   }
@@ -332,7 +332,7 @@ Finding stays_alive(const ImageEvidence& e) {
   if (at_exit) return *at_exit;
   if (judged) return passed();
   if (decoded_contexts(e).empty()) return nothing_to_judge(e);
-  return unobservable("the payload was seen only once", "a program that runs for 100 ms and more");
+  return unobservable("the payload was seen only once", "a program that runs for at least 100 ms");
 }
 
 constexpr auto kPayloadRules = std::to_array<RequirementRule>({

@@ -80,7 +80,7 @@ Finding memfd_closed(const ImageEvidence& e) {
   if (!final && last->last_seen_ns - open_since < kMoment) {
     return unobservable(
         "the memfd was still open at the last snapshot, which was soon after the publication",
-        "a program that runs for 100 ms and more after publication");
+        "a program that runs for at least 100 ms after publication");
   }
   Finding f = failed(fmt::format("file descriptor {} still is {}", last->descriptors.front().fd,
                                  last->descriptors.front().link),
@@ -206,7 +206,7 @@ Finding survives_file_size_limit(const ImageEvidence& e) {
   }
   if (run->killed_by && !run->ended_by_us) {
     return unobservable(fmt::format("under the limit signal {} ended the program", *run->killed_by),
-                        "a program that lives under RLIMIT_FSIZE=0 without publishing");
+                        "a program that keeps running under RLIMIT_FSIZE=0 without publishing");
   }
   if (run->ended_by_us && !run->published) {
     return unobservable(

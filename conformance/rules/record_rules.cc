@@ -67,7 +67,7 @@ Finding kept(const ImageEvidence& e, const std::vector<JudgedRecord>& records, c
   if (records.empty()) return no_record(e);
   if (std::ranges::none_of(records, sound)) {
     return unobservable(
-        "the records cannot be read as the document says, which another requirement reports",
+        "the records do not have the documented layout; another requirement reports that",
         "a record whose entries fill its area");
   }
   return unobservable(fmt::format("no record with {} was seen", wanted),
@@ -265,7 +265,7 @@ Finding valid_reserved_values(const ImageEvidence& e) {
   if (seen.values.empty()) return no_record(e);
   if (seen.odd == nullptr) return passed("byte 24 had the values " + listed(seen.values));
   if (e.timeline->mode != Mode::kAttach && !seen.values.contains(abi::kRecordValid)) {
-    return unobservable("byte 24 is never 1, which tctx.record.valid-is-one reports",
+    return unobservable("byte 24 is never 1; tctx.record.valid-is-one reports that",
                         "a program that stores 1 for valid");
   }
   return against_layout(e, *seen.odd, "byte 24 had the values " + listed(seen.values),
@@ -348,7 +348,7 @@ Finding contiguous(const ImageEvidence& e) {
   if (records.empty() && once != nullptr) {
     return unobservable(
         fmt::format("thread {} had a record that could not be copied, once", once->tid),
-        "a context that stays attached for 200 ms and more");
+        "a context that stays attached for at least 200 ms");
   }
   return kept(e, records, any, "a valid byte of 1");
 }
@@ -462,11 +462,11 @@ Finding key_in_map(const ImageEvidence& e) {
   if (judged > 0) return passed(fmt::format("{} records with attributes", judged));
   if (unpublished) {
     return unobservable(
-        "an index whose name was never published, which tctx.keymap.append-updates-context reports",
+        "an index whose name was never published; tctx.keymap.append-updates-context reports that",
         "a program that publishes the names that it uses");
   }
   if (no_map) {
-    return unobservable("no key map was seen, which tctx.refdata.key-map-present reports",
+    return unobservable("no key map was seen; tctx.refdata.key-map-present reports that",
                         "a process context with a key map");
   }
   return kept(e, records, with_entry, "an attribute");

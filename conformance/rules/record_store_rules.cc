@@ -267,7 +267,8 @@ Finding valid_cleared_first(const ImageEvidence& e) {
   if (records.empty()) return not_watched(e);
   if (!uses_valid_byte(records)) return switches_pointer();
   if (late) return *std::move(late);
-  if (cleared == 0) return unobservable("no visible record was hidden by its valid byte", "detach");
+  if (cleared == 0)
+    return unobservable("no operation hid a record by clearing its valid byte", "detach");
   return said_of_stores(passed(fmt::format("the valid byte was cleared first, {} times", cleared)));
 }
 

@@ -88,7 +88,7 @@ Finding no_own_record(const ImageEvidence& e) {
 
 Finding no_context_to_judge(const ImageEvidence& e) {
   if (e.has_usable || e.published()) {
-    return unobservable("no process context could be decoded, which other requirements report",
+    return unobservable("no process context could be decoded; other requirements report that",
                         "a process context that can be decoded");
   }
   return unobservable("no process context was seen",
@@ -124,7 +124,7 @@ bool only_in_resource(const std::vector<SeenEntry>& entries) {
          std::ranges::all_of(entries, [](const SeenEntry& s) { return s.entry->in_resource; });
 }
 Finding misplaced() {
-  return unobservable("only in the Resource, which tctx.refdata.in-attributes reports",
+  return unobservable("only in the Resource; tctx.refdata.in-attributes reports that",
                       "threadlocal entries in field 2");
 }
 
@@ -453,7 +453,7 @@ Finding append_only(const ImageEvidence& e, MapChange judged) {
     return f;
   }
   if (taken_back) {
-    return info("the key map was taken back, and no record was seen after that",
+    return info("the key map was withdrawn, and no record was seen after that",
                 "key map withdrawn");
   }
   if (compared) return passed();

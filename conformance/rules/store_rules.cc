@@ -541,8 +541,8 @@ Finding nothing_judged(const ImageEvidence& e, const HeaderHistory& history, Abo
   }
   if (tally.uncopied > 0) {
     return unobservable("it is not known where the new message was when the timestamp became zero",
-                        "a program with at most 32 MiB of writable memory, none of it shared, in "
-                        "one of the first 16 updates");
+                        "a program with at most 32 MiB of writable memory and no shared memory; "
+                        "only its first 16 updates are copied");
   }
   if (tally.unread > 0) {
     return unobservable("the message could not be read at these moments",

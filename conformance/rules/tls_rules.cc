@@ -252,7 +252,7 @@ Finding static_link_exported(const ImageEvidence& e) {
   if (!claims_threads(e)) return not_claimed(*m);
   const Hidden effect = effect_of_hidden(e, *m, *s);
   if (effect == Hidden::kUnused) {
-    return kept("a copy in the executable is hidden, and was not seen in use");
+    return kept("a copy in the executable is hidden, and was not used while it was observed");
   }
   if (effect == Hidden::kUnknown) {
     return unknown_use(*m);

@@ -23,7 +23,7 @@ Finding timestamp_distinct(const ImageEvidence& e) {
       updated = true;
       if (a.header.monotonic_published_at_ns != b.header.monotonic_published_at_ns) continue;
       Finding f =
-          failed(fmt::format("two updates left the timestamp {}, with other size or pointer",
+          failed(fmt::format("two updates have the timestamp {}, but another size or pointer",
                              a.header.monotonic_published_at_ns),
                  "repeated timestamp");
       f.evidence = {maps_line(b), fmt::format("state {} and state {} of {}", k + 1, i + 1,
@@ -39,7 +39,7 @@ Finding timestamp_distinct(const ImageEvidence& e) {
   }
   if (updated) {
     return passed(
-        fmt::format("{} states seen, all with a timestamp of their own", e.first_sights.size()));
+        fmt::format("{} states seen, each with its own timestamp", e.first_sights.size()));
   }
   return unobservable("no update was seen",
                       "a program that updates its context while it is watched");
@@ -73,7 +73,7 @@ Finding no_silent_change(const ImageEvidence& e) {
     }
   }
   if (judged) return passed();
-  return unobservable("no payload was seen twice", "a program that runs for 100 ms and more");
+  return unobservable("no payload was seen twice", "a program that runs for at least 100 ms");
 }
 
 bool has_dontfork(const std::optional<std::string>& vm_flags) {

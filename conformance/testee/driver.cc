@@ -159,19 +159,21 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
   if (group.records && recording.stores) {
     recording.record_stores = true;
     recording.stores = false;
-    recording.no_stores = "the record of each thread was watched instead";
+    recording.no_stores = "the record of each thread was watched instead of the header";
   }
   if (group.slot_steps && recording.stores) {
     recording.slot_steps = true;
     recording.stores = false;
-    recording.no_stores = "the slot and the record of each thread were watched instead";
+    recording.no_stores =
+        "the slot and the record of each thread were watched instead of the header";
     options.poisons_memory = true;
   }
   if (group.overwrites_freed) options.poisons_memory = true;
   if (group.race) {
     recording.stores = false;
     recording.no_filter = true;
-    recording.no_calls = recording.no_stores = "a reader on another processor ran instead";
+    recording.no_calls = recording.no_stores =
+        "a reader on another processor ran instead of this recording";
   }
   recording.steps = group.steps && recording.stores;
   recording.steps_at_once = false;
