@@ -1,15 +1,17 @@
 # Functions that make targets. Flags come through one interface target; nothing is set on
 # directories.
 
+set(ctxconf_werror "")
+if(CTXCONF_WERROR)
+  set(ctxconf_werror -Werror)
+endif()
 add_library(ctxconf_language INTERFACE)
 target_compile_features(ctxconf_language INTERFACE cxx_std_23 c_std_11)
 target_include_directories(ctxconf_language INTERFACE "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
 target_compile_options(ctxconf_language INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-  "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual;-Wsuggest-override;-Wzero-as-null-pointer-constant>")
-if(NOT CTXCONF_FUZZ_ONLY)  # that build uses compilers of others
-  target_compile_options(ctxconf_language INTERFACE -Werror)
-endif()
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual;-Wsuggest-override;-Wzero-as-null-pointer-constant>"
+  ${ctxconf_werror})
 add_library(ctxconf_flags INTERFACE)
 target_link_libraries(ctxconf_flags INTERFACE ctxconf_language)
 if(CTXCONF_SANITIZE)
@@ -61,7 +63,7 @@ endfunction()
 function(ctxconf_plain target)
   target_compile_features(${target} PRIVATE cxx_std_23 c_std_11)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}")
-  target_compile_options(${target} PRIVATE -Wall -Wextra -Werror -O2)
+  target_compile_options(${target} PRIVATE -Wall -Wextra ${ctxconf_werror} -O2)
 endfunction()
 
 # ctxconf_program(NAME SRCS file... [DEPS target...] [PLAIN] [M32])

@@ -99,7 +99,7 @@ endif()
 if(NOT CTXCONF_FUZZ_ONLY)
   # For scripts/hostile-files.
   add_library(many_runs MODULE fuzz/many_runs.c)
-  target_compile_options(many_runs PRIVATE -Wall -Wextra -Werror)
+  target_compile_options(many_runs PRIVATE -Wall -Wextra ${ctxconf_werror})
   set_target_properties(many_runs PROPERTIES
     PREFIX "" LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 endif()

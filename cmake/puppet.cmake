@@ -10,7 +10,7 @@ endif()
 
 # The process itself: without libraries, start files and relocations.
 set(puppet_compile -std=gnu11 -D_GNU_SOURCE -O2 -g -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables
-  "$<$<C_COMPILER_ID:GNU>:-fno-tree-loop-distribute-patterns>" -fvisibility=hidden -fcf-protection=none -Wall -Wextra -Werror
+  "$<$<C_COMPILER_ID:GNU>:-fno-tree-loop-distribute-patterns>" -fvisibility=hidden -fcf-protection=none -Wall -Wextra ${ctxconf_werror}
   -Wno-unused-parameter)
 function(ctxconf_puppet_program name)
   add_executable(${name} conformance/puppet/puppet.c)
@@ -38,7 +38,7 @@ foreach(entry IN ITEMS
     "ctxconf-puppet-libc-static-pie|-fPIE -DPUPPET_SLOT -DPUPPET_STATIC|-static-pie ${export_slot}")
   string(REGEX MATCH "^([^|]*)\\|([^|]*)\\|(.*)$" matched "${entry}")
   set(name "${CMAKE_MATCH_1}")
-  separate_arguments(compile UNIX_COMMAND "-std=gnu11 -D_GNU_SOURCE -DPUPPET_LIBC -O2 -g -Wall -Wextra -Werror -Wno-unused-parameter ${CMAKE_MATCH_2}")
+  separate_arguments(compile UNIX_COMMAND "-std=gnu11 -D_GNU_SOURCE -DPUPPET_LIBC -O2 -g -Wall -Wextra ${ctxconf_werror} -Wno-unused-parameter ${CMAKE_MATCH_2}")
   separate_arguments(link UNIX_COMMAND "${CMAKE_MATCH_3}")
   add_executable(${name} conformance/puppet/puppet.c)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}")

@@ -9,7 +9,7 @@ set_target_properties(ctxconf_writer_objects PROPERTIES
   POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 target_compile_features(ctxconf_writer_objects PRIVATE cxx_std_23)
 target_compile_options(ctxconf_writer_objects PRIVATE
-  -Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wno-sign-conversion
+  -Wall -Wextra -Wpedantic ${ctxconf_werror} -Wshadow -Wconversion -Wno-sign-conversion
   -fno-exceptions -fno-rtti -O2)
 target_include_directories(ctxconf_writer_objects PRIVATE "${PROJECT_SOURCE_DIR}")
 # Readers prefer TLS descriptors, which are the default except on x86-64.
@@ -57,7 +57,7 @@ ctxconf_test(otel_thread_ctx_test
 
 add_library(ctxconf_writer_encode STATIC writer_ref/encode.cc)
 target_compile_features(ctxconf_writer_encode PUBLIC cxx_std_23)
-target_compile_options(ctxconf_writer_encode PRIVATE -Wall -Wextra -Werror -Wshadow -O2)
+target_compile_options(ctxconf_writer_encode PRIVATE -Wall -Wextra ${ctxconf_werror} -Wshadow -O2)
 target_include_directories(ctxconf_writer_encode PUBLIC "${PROJECT_SOURCE_DIR}")
 target_link_libraries(ctxconf_writer_encode PRIVATE ctxconf_proto)
 ctxconf_test(encode_test SRCS writer_ref/encode_test.cc writer_ref/encode.cc DEPS ctxconf_proto SANITIZED)
@@ -74,7 +74,7 @@ foreach(part IN ITEMS api thread)
     target_compile_features(${test} PRIVATE c_std_11)
     set_target_properties(${test} PROPERTIES
       C_EXTENSIONS OFF RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
-    target_compile_options(${test} PRIVATE -Wall -Wextra -Wpedantic -Werror -Wconversion)
+    target_compile_options(${test} PRIVATE -Wall -Wextra -Wpedantic ${ctxconf_werror} -Wconversion)
     add_test(NAME ${test} COMMAND ${test})
     set_tests_properties(${test} PROPERTIES LABELS process TIMEOUT 60)
   endforeach()
@@ -87,7 +87,7 @@ add_executable(otel_ctx_cxx11_test writer_ref/cxx11_test.cc)
 set_target_properties(otel_ctx_cxx11_test PROPERTIES
   CXX_STANDARD 11 CXX_EXTENSIONS OFF RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 target_compile_options(otel_ctx_cxx11_test PRIVATE
-  -Wall -Wextra -Wpedantic -Werror -Wconversion -Wsign-conversion -Wold-style-cast)
+  -Wall -Wextra -Wpedantic ${ctxconf_werror} -Wconversion -Wsign-conversion -Wold-style-cast)
 target_link_libraries(otel_ctx_cxx11_test PRIVATE ctxconf_writer)
 add_test(NAME otel_ctx_cxx11_test COMMAND otel_ctx_cxx11_test)
 set_tests_properties(otel_ctx_cxx11_test PROPERTIES LABELS process TIMEOUT 60)
