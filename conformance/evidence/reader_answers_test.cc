@@ -67,6 +67,21 @@ TEST(ReaderAnswers, ATextThatIsNoFiniteNumberIsComparedAsText) {
   }
 }
 
+TEST(ReaderAnswers, AWrongValueIsShownAsTheReaderAnsweredIt) {
+  const auto shown = [](const json& answered, const json& expected) {
+    return difference(accepting({{"resource", {{"a", expected}}}}),
+                      process_reply({pair("a", answered)}), no_traits());
+  };
+  EXPECT_EQ(shown({{"intValue", 641}}, {{"intValue", 640}}),
+            R"(the Resource has a = {"intValue":641}, expected {"intValue":640})");
+  const auto list = [](const json& one) {
+    return json{{"arrayValue", {{"values", json::array({one})}}}};
+  };
+  EXPECT_EQ(shown(list(text("b")), list(text("a"))),
+            R"(the Resource has a = {"arrayValue":{"values":[{"stringValue":"b"}]}}, )"
+            R"(expected {"arrayValue":{"values":[{"stringValue":"a"}]}})");
+}
+
 TEST(ReaderAnswers, AResourceIsComparedExactlyOrAtLeast) {
   const json reply = process_reply({pair("a", text("1")), pair("b", text("2"))});
   const json both = {{"a", text("1")}, {"b", text("2")}};

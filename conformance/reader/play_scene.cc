@@ -32,7 +32,6 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBesidePolling{500};  // in addition to two looks of a reader that polls
 constexpr milliseconds kLatestLook{20'000};
-constexpr milliseconds kLongestWatch{180'000};
 constexpr milliseconds kBetweenChecks{50};
 constexpr milliseconds kLatestState{20'000};
 constexpr milliseconds kBetweenStates{1};
@@ -70,11 +69,9 @@ class GivenTime {
     const auto before = std::exchange(now_, Clock::now());
     const auto ran_before = std::exchange(ran_, processor_time(processes));
     if (!ran_before) return sum_;  // the first time
-    if (std::ranges::any_of(processes, is_awake)) {
-      sum_ += std::max(*ran_ - *ran_before, {});
-    } else {
-      sum_ += now_ - before;
-    }
+    const Clock::duration all = now_ - before;
+    const bool is_waiting = std::ranges::any_of(processes, is_awake);
+    sum_ += is_waiting ? std::clamp<Clock::duration>(*ran_ - *ran_before, {}, all) : all;
     return sum_;
   }
 
@@ -303,11 +300,12 @@ Driven Stage::wait_for_report(milliseconds looks, const std::function<bool()>& i
   };
   bool is_over = false;
   const auto is_done = [&] { return is_over = is_known() || had_time(); };
-  CTX_RETURN_IF_ERROR(testee_.wait_until(kLongestWatch, is_done, kBetweenChecks));
+  const auto longest = looks + options_.longest_wait;
+  CTX_RETURN_IF_ERROR(testee_.wait_until(longest, is_done, kBetweenChecks));
   if (!is_over) {
     testee_.check().unshown = fmt::format(
         "the reader has not looked twice within {} s: it waited for a processor",
-        std::chrono::round<std::chrono::seconds>(kLongestWatch * options_.timeout_scale).count());
+        std::chrono::round<std::chrono::seconds>(longest * options_.timeout_scale).count());
     testee_.check().remedy = "a machine that is less busy";
   }
   return {};
@@ -369,11 +367,11 @@ Driven Stage::ask(Question question, pid_t process, pid_t thread) {
   for (unsigned attempt = 1;; ++attempt) {
     ReaderQuestion recorded;
     const auto reply = ask_once(question, process, thread, recorded);
-    const bool is_last = !reply || attempt >= question.attempts || is_satisfied(question, *reply) ||
-                         reply->value("result", "") == "accept";
-    const bool hit = recorded.missed.empty();
-    // A reader that keeps the target stopped sees it as it was.
+    // False for a reader that keeps the target stopped, and sees it as it was.
     const bool played = testee_.check().unshown.empty();
+    const bool is_last = !reply || !played || attempt >= question.attempts ||
+                         is_satisfied(question, *reply) || reply->value("result", "") == "accept";
+    const bool hit = recorded.missed.empty();
     if (is_last && played) recorded.claims = question.claims;
     if (Operation* const operation = testee_.last_operation()) {
       operation->question = std::move(recorded);
@@ -384,7 +382,7 @@ Driven Stage::ask(Question question, pid_t process, pid_t thread) {
       testee_.check().unshown = "the reader did not make the call at which it was to be held";
       testee_.check().remedy = "a reader whose reads of the target are system calls";
     }
-    if (is_last && question.premise && !is_satisfied(*question.premise, *reply)) {
+    if (is_last && played && question.premise && !is_satisfied(*question.premise, *reply)) {
       is_contradicted_ = true;
       testee_.check().unshown = question.premise->otherwise;
       testee_.check().remedy = "a reader that satisfies " + question.premise->requirement;

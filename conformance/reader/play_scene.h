@@ -2,6 +2,7 @@
 // of the scene, and records all of it.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,6 +25,8 @@ struct Lack {
 struct StageOptions {
   std::string programs;  // the folder of the scripted processes
   double timeout_scale = 1;
+  // How much later than it says a reader that polls may report if it waits for a processor.
+  std::chrono::milliseconds longest_wait{180'000};
   // The one that the adapters' recordings tell (WrapOptions::observer).
   std::shared_ptr<ReaderCallRecorder> calls;
   bool names_memory = true;  // the kernel can name anonymous memory

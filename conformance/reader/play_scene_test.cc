@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -224,6 +225,38 @@ TEST_F(PlaySceneTest, AReaderThatWaitsForAProcessorIsGivenTheTime) {
       session().operations, [](const Operation& o) { return o.question.has_value(); });
   ASSERT_NE(asked, session().operations.end());
   EXPECT_EQ(Json::parse(asked->reply)["result"], "accept");
+}
+
+TEST_F(PlaySceneTest, AReaderThatGetsNoProcessorIsAskedOnceAndIsNotJudged) {
+  SceneBuilder s = begin("unchanged");
+  const Message message = service("ctxconf-unchanged");
+  Question q = about_process(publish(s.script(), message.encoded()), {});
+  q.premise = claim(kDecodes, {accept(message.content())}, "it is not reported");
+  q.attempts = kAttempts;
+  s.ask(std::move(q));
+  const Scene scene = std::move(s).scene();
+  TargetOptions options;
+  options.programs = stage_.programs;
+  options.timeout_scale = stage_.timeout_scale;
+  auto target = Target::start(scene.script, options);
+  ASSERT_TRUE(target);
+  ASSERT_TRUE((*target)->play(0, scene.script.operations.size()).value_or(false));
+  stage_.early->emplace(scene.name, *std::move(target));
+  stage_.timeout_scale = 1;
+  stage_.longest_wait = std::chrono::milliseconds(200);
+  const int processor = sched_getcpu();
+  std::optional<BusyProcessor> busy;
+  ASSERT_NO_FATAL_FAILURE(play({"bad_reader", "--watch"}, {scene}, /*before=*/
+                               {"chrt", "--idle", "0", "taskset", "-c", std::to_string(processor)},
+                               /*started=*/[&] { busy.emplace(processor); }));
+  if (check("unchanged").unshown.empty()) GTEST_SKIP() << "it got a processor at once";
+  EXPECT_THAT(check("unchanged").unshown, HasSubstr("the reader has not looked twice within 1 s"));
+  EXPECT_EQ(check("unchanged").remedy, "a machine that is less busy");
+  std::vector<std::size_t> claims;
+  for (const Operation& o : session().operations) {
+    if (o.question) claims.push_back(o.question->claims.size());
+  }
+  EXPECT_EQ(claims, std::vector<std::size_t>{0});
 }
 
 TEST_F(PlaySceneTest, ARefusalToForgetEndsNoScene) {

@@ -74,6 +74,32 @@ Scene after_the_payload() {
   return std::move(s).scene();
 }
 
+// An update begins before the read of the payload. When the second look at the timestamp comes, all
+// bytes but the timestamp are as they were.
+Scene there_and_back() {
+  SceneBuilder s("window-there-and-back",
+                 "during the read, the payload has other bytes, and then the old ones again");
+  const Versions v = lay_out(s);
+  auto& b = s.script();
+  const Value old = b.load(v.p.header + 16, 8);
+  Hold there =
+      s.hold("before the first read of the payload", Hold::When::kBefore, v.p.message(), [&] {
+        b.store(v.p.header + 16, 8, 0);
+        b.write(v.p.payload, v.never.encoded());
+      });
+  Hold back = s.hold("after the first read of the payload", Hold::When::kAfter, v.p.message(), [&] {
+    b.write(v.p.payload, v.first.encoded());
+    b.store(v.p.header + 16, 8, old + 1);
+  });
+  Question q = about(v,
+                     claim("pctx.reader.rereads-timestamp", {accept(v.first.content())},
+                           "a payload is reported that does not belong to the timestamp"),
+                     std::move(there));
+  q.holds.push_back(std::move(back));
+  s.ask(std::move(q));
+  return std::move(s).scene();
+}
+
 // The payload is rewritten where it is: of the header, the timestamp alone changes. A reader that
 // refuses an unusual timestamp breaks another requirement.
 Scene other_timestamp(const std::string& name, const std::string& about_it, bool is_usual,
@@ -280,6 +306,7 @@ SceneGroup window_scenes() {
   out.scenes.push_back(after_the_timestamp());
   out.scenes.push_back(after_the_fields());
   out.scenes.push_back(after_the_payload());
+  out.scenes.push_back(there_and_back());
   out.scenes.push_back(
       other_timestamp("later", "one more", true, [](const Value& old) { return old + 1; }));
   out.scenes.push_back(
