@@ -47,11 +47,12 @@ NO_ROOM = {"conformance/version.h"}
 ONLY_IN = {"elfutils/": {"sys"}, "gelf.h": {"sys"}, "libelf.h": {"sys"}, "boost/": {"sys"}}
 # Subfolders that only these folders may include.
 INNER = {"sys/arch": {"sys"}}
-# Macros that only sys/arch may use; it has a file for each processor. Testees and tests have
-# instructions of their own.
-PROCESSOR = re.compile(r"\b(__(x86_64|i386|amd64|aarch64|arm)(__)?|user_regs_struct|u_debugreg|AUDIT_ARCH_\w+)\b")
-ASKS_NOT = ("sys/", "conformance/")
-MAY_ASK = re.compile(r"sys/arch/|conformance/puppet/[^/]*\.c$|.*_(test|bench|target)\.(cc|c|h)$")
+# Macros that only sys/arch may use; it has a file for each processor. The scripted process, testees and
+# tests have instructions of their own, and the reference writer asks for the largest page.
+PROCESSOR = re.compile(r"\b(__(x86_64|i386|amd64|aarch64|arm|riscv|powerpc64|s390x|loongarch64)(__)?|user_regs_struct|"
+                       r"u_debugreg|AUDIT_ARCH_\w+)\b")
+MAY_ASK = re.compile(r"sys/arch/|conformance/testees/|conformance/puppet/[^/]*\.c$|writer_ref/otel_ctx\.cc$|"
+                     r".*_(test|bench|target)\.(cc|c|h)$")
 # File: what it may include beyond its folder.
 EXCEPTIONS = {
     "writer_ref/encode.cc": {"proto"},
@@ -63,7 +64,8 @@ PURE = {"sys/map_table.h": {"sys/result.h", "sys/remote_addr.h"}, "sys/map_table
 # The judge must not link the reference code, not even through another target.
 REFERENCE = {"ctxconf_writer", "ctxconf_writer_objects", "ctxconf_writer_encode", "otel_ctx"}
 TARGET = re.compile(r"ctxconf_(?:library|program|test)\((\S+)\s+SRCS\s+([^)]*?)(?:\s+DEPS\s+([^)]*?))?\)", re.S)
-INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^">]+)[">]')
+DIRECTIVE = re.compile(r"^\s*#\s*(?:include|include_next|import)\b\s*(.*)")
+INCLUDE = re.compile(r'[<"]([^">]+)[">]')
 
 
 def check_links(root):
@@ -83,6 +85,18 @@ def check_links(root):
             for name, (sources, _) in targets.items()
             if any(s.startswith("conformance/") and not s.startswith(TESTEES) for s in sources)
             for dep in sorted(reached(name, set()) & REFERENCE)]
+
+
+def check_path(root, place, target, ours, must_exist):
+    """Whether an include names its file from the root: the other checks know no other path."""
+    if {"", ".", ".."} & set(target.split("/")):
+        return [f"{place}: write the path of {target} from the root, without . and .."]
+    if not must_exist:
+        return []
+    # The build makes a header of each .proto file.
+    proto = root / "proto" / target.replace(".pb.h", ".proto")
+    exists = target in NO_ROOM or (root / target).is_file() or (target.startswith("opentelemetry/") and proto.is_file())
+    return [] if ours and exists else [f"{place}: {target} is no file of this repository"]
 
 
 def check_room(name, number, target):
@@ -128,18 +142,26 @@ def main():
             if name.endswith("_test.cc"):
                 may = may | {"golden"}
             for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
-                if not testee and name.startswith(ASKS_NOT) and not MAY_ASK.match(name) and PROCESSOR.search(line):
+                if not MAY_ASK.match(name) and PROCESSOR.search(line):
                     problems.append(f"{name}:{number}: only sys/arch may ask for the processor")
-                found = INCLUDE.match(line)
+                directive = DIRECTIVE.match(line)
+                if not directive:
+                    continue
+                found = INCLUDE.match(directive.group(1))
                 if not found:
+                    problems.append(f"{name}:{number}: an include must name its file")
                     continue
                 target = found.group(1)
                 if target == "otel_ctx.h":
                     target = "writer_ref/otel_ctx.h"
                 top = "proto" if target.startswith("opentelemetry/") else target.split("/")[0]
                 ours = top in ALLOWED and (top != "sys" or (root / target).exists())
+                wrong = check_path(root, f"{name}:{number}", target, ours, ours or found.group(0)[0] == '"')
+                if wrong:
+                    problems += wrong
+                    continue
                 if testee:
-                    problems += check_testee(name, number, target) if ours or '"' in line else []
+                    problems += check_testee(name, number, target) if ours else []
                     continue
                 if ours and top not in may:
                     problems.append(f"{name}:{number}: {folder} may not include {target}")
