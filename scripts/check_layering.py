@@ -96,7 +96,7 @@ def check_path(root, place, target, ours, must_exist):
     # The build makes a header of each .proto file.
     proto = root / "proto" / target.replace(".pb.h", ".proto")
     exists = target in NO_ROOM or (root / target).is_file() or (target.startswith("opentelemetry/") and proto.is_file())
-    return [] if ours and exists else [f"{place}: {target} is no file of this repository"]
+    return [] if ours and exists else [f"{place}: {target} is not a file of this repository"]
 
 
 def check_room(name, number, target):

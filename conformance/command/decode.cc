@@ -261,10 +261,12 @@ Command decode_command(CLI::App& app, const Words& /*command_line*/) {
   sub->add_option("--hex", o->hex, "the bytes, in hexadecimal");
   sub->add_option("FILE", o->file, "the file that has the bytes, or - for stdin");
   sub->footer(
-      "Exit codes: 0 the bytes are valid, 1 they are not: a reader ignores them or a part of "
-      "them,\n"
-      "2 usage, a file that cannot be read, too few bytes for a header or record, or a snapshot\n"
-      "that is not a timeline.json, 3 stdout could not be written, 70 a bug in ctxconf.");
+      "Exit codes: 0 the bytes are valid, or a snapshot was shown, 1 they are not: a reader "
+      "ignores\n"
+      "them or a part of them, 2 usage, a file that cannot be read, too few bytes for a header or\n"
+      "record, or a snapshot that is not a timeline.json, 3 stdout could not be written, 70 a bug "
+      "in\n"
+      "ctxconf.");
 
   return {
       .app = sub, .run = [o](const Words& /*program*/) { return decode(*o); }, .takes = nullptr};

@@ -106,8 +106,11 @@ Command expect_command(CLI::App& app, const Words& /*command_line*/) {
                 "init, update: add a line for each requirement that was judged; a later run fails\n"
                 "if it cannot judge it");
   sub->footer(
-      "Exit codes: 0 clean, 2 usage, or a file that cannot be read or has a mistake, 3 a file or\n"
-      "stdout could not be written, 5 lint found a stale line, 70 a bug in ctxconf.");
+      "Exit codes: 0 clean, 2 usage, a file that cannot be read or has a mistake, or one that "
+      "init\n"
+      "would overwrite, 3 a file or stdout could not be written, 5 lint found a stale line, 70 a "
+      "bug\n"
+      "in ctxconf.");
 
   return {
       .app = sub, .run = [o](const Words& /*program*/) { return expect(*o); }, .takes = nullptr};

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "conformance/command/print.h"
 #include "conformance/faults/fault_cells.h"
 #include "conformance/requirements/catalogue.h"
 #include "conformance/testee/jobs.h"
@@ -156,8 +157,8 @@ JobsEnding Cells::do_these(const std::vector<std::size_t>& indexes, bool shows_p
     if (!run.harness_fault.empty()) problem_ = run.harness_fault;
     if (goes_on) take(std::move(run.part));
     if (shows_progress) {
-      fmt::print(stderr, "\r\033[K{} of {} faults, {}\r", unit + 1, indexes.size(),
-                 jobs.names[unit]);
+      tell(
+          fmt::format("\r\033[K{} of {} faults, {}\r", unit + 1, indexes.size(), jobs.names[unit]));
     }
     return goes_on;
   };
@@ -189,7 +190,7 @@ FaultsEnding Cells::run(std::vector<CellPlan> plans, bool shows_progress) {
     });
   }
   if (!ending.interrupted && problem_.empty()) ending = do_these(rest, shows_progress);
-  if (shows_progress) fmt::print(stderr, "\r\033[K");
+  if (shows_progress) tell("\r\033[K");
   std::ranges::sort(timeline_.cells, {}, &FaultCell::session);
   FaultsEnding out;
   out.interrupted = ending.interrupted;

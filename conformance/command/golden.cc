@@ -240,7 +240,8 @@ std::expected<std::string, std::string> encode_again(const fs::path& folder) {
   const fs::path script = folder / "second_encoder.py";
   const fs::path protos = folder / ".." / "proto";
   std::error_code error;
-  for (const fs::path& needed : {script, protos / "opentelemetry"}) {
+  for (const fs::path& needed :
+       {script, protos / "opentelemetry", protos / "process_contexts.proto"}) {
     if (fs::exists(needed, error)) continue;
     return std::unexpected(needed.lexically_normal().string() +
                            ": is missing; vectors are regenerated in the source tree");

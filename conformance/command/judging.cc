@@ -337,12 +337,11 @@ std::string advice_for_start(int err, std::string_view command) {
 
 // The thread that reads cannot be stopped: it waits in the kernel.
 void give_up_on(pid_t pid) {
-  fmt::print(
-      stderr,
+  tell(fmt::format(
       "ctxconf: process {} cannot be observed: a page of it could not be read in time\n"
       "  the process that fills it (userfaultfd, FUSE) did not answer; observe other processes by "
       "their pid\n",
-      pid);
+      pid));
   _exit(kExitUnreachable);
 }
 

@@ -177,16 +177,15 @@ int stand_at_failure(const JudgeOptions& options, const RunResult& run, const Ti
         text = event_text(i, location->at.order);
     }
   }
-  fmt::print(stderr, "ctxconf: {}: process {} is stopped after {}, thread {}\n",
-             location->requirement, process, inert(text, 500), thread);
+  tell(fmt::format("ctxconf: {}: process {} is stopped after {}, thread {}\n",
+                   location->requirement, process, inert(text, 500), thread));
   if (text != location->text) {
-    fmt::print(stderr, "  this run took another path: in the first run the failure came after {}\n",
-               inert(location->text, 500));
+    tell(fmt::format("  this run took another path: in the first run the failure came after {}\n",
+                     inert(location->text, 500)));
   }
-  std::fflush(stderr);
   if (options.on_fail == "pause") {
-    fmt::print(stderr, "  the process stays: gdb -p {0} attaches to it, kill -KILL {0} ends it\n",
-               process);
+    tell(fmt::format("  the process stays: gdb -p {0} attaches to it, kill -KILL {0} ends it\n",
+                     process));
     return code;
   }
   if (const int failed = run_gdb(process); failed != 0) {

@@ -47,6 +47,11 @@ int complain(int code, const std::string& text, const std::string& what_to_do) {
   return code;
 }
 
+void tell(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
 int complain_ended(const std::string& command, int signo) {
   return complain(128 + signo, fmt::format("{}: ended by signal {}", command, signo));
 }

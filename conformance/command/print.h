@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace ctxconf::conformance {
 
@@ -9,6 +10,9 @@ namespace ctxconf::conformance {
 int complain(int code, const std::string& text, const std::string& what_to_do = {});
 // Says that a signal ended the command; returns 128 + `signo`.
 int complain_ended(const std::string& command, int signo);
+
+// Writes to stderr how far a command is. If that cannot be written, the command goes on.
+void tell(std::string_view text);
 
 // Writes to stdout and returns `code`. If stdout cannot be written, complains and returns 3, unless
 // `code` takes precedence. Says nothing about EPIPE.

@@ -119,11 +119,10 @@ Command puppet_command(CLI::App& app, const Words& command_line) {
                   "a file with one JSON object per line, or - for stdin: see docs/puppet.md")
       ->required();
   sub->footer(
-      "Exit codes: 0 clean, 1 a requirement is broken, 2 usage, or the script is wrong or the "
-      "kernel\n"
-      "refused an operation, 3 the script cannot be run, or output cannot be written, 4 nothing\n"
-      "could be judged, or less than was asked for, 5 the expectations file is stale, 70 a bug in\n"
-      "ctxconf.");
+      "Exit codes: 0 clean, 1 a requirement is broken, or the program crashed or hung,\n"
+      "2 usage, or the script is wrong or the kernel refused an operation, 3 the script cannot be\n"
+      "run, or output cannot be written, 4 nothing could be judged, or less than was asked for,\n"
+      "5 the expectations file is stale, 70 a bug in ctxconf.");
 
   return {.app = sub,
           .run =

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "conformance/command/print.h"
+
 namespace ctxconf::conformance {
 namespace {
 
@@ -28,7 +30,7 @@ RunProgress::RunProgress(bool quiet, std::size_t checks, std::uint32_t repeats)
       repeats_(repeats) {}
 
 RunProgress::~RunProgress() {
-  if (terminal_) fmt::print(stderr, "\r\033[K");
+  if (terminal_) tell("\r\033[K");
 }
 
 void RunProgress::begin(std::string_view group, std::string_view check) {
@@ -48,18 +50,18 @@ void RunProgress::stepping(std::string_view group, std::uint64_t steps, double s
 
 void RunProgress::show(std::string line) const {
   line.resize(std::min(line.size(), columns() - 1));
-  fmt::print(stderr, "\r\033[K{}", line);
+  tell(fmt::format("\r\033[K{}", line));
 }
 
 void RunProgress::end_group(std::string_view group, std::size_t checks, std::size_t asked) {
   over_ += checks - std::min(checks, asked);
   if (lines_ && repeats_ == 1 && checks > 0) {
-    fmt::print(stderr, "{}  {} of {} checks\n", group, over_, checks_);
+    tell(fmt::format("{}  {} of {} checks\n", group, over_, checks_));
   }
 }
 
 void RunProgress::end_repeat(std::uint32_t repeat) {
-  if (lines_ && repeats_ > 1) fmt::print(stderr, "repeat {} of {}\n", repeat + 1, repeats_);
+  if (lines_ && repeats_ > 1) tell(fmt::format("repeat {} of {}\n", repeat + 1, repeats_));
 }
 
 }  // namespace ctxconf::conformance

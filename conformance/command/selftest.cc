@@ -602,7 +602,7 @@ int selftest(const SelftestCommand& c) {
       ++done;
       if (progress) {
         const std::scoped_lock lock(output);
-        fmt::print(stderr, "\r\033[K{} of {} {}\r", done.load(), zoo.size(), zoo[i].name);
+        tell(fmt::format("\r\033[K{} of {} {}\r", done.load(), zoo.size(), zoo[i].name));
       }
     }
   };
@@ -611,7 +611,7 @@ int selftest(const SelftestCommand& c) {
   std::vector<std::thread> threads;
   for (unsigned i = 0; i < std::min<unsigned>(jobs, 64); ++i) threads.emplace_back(work);
   for (auto& t : threads) t.join();
-  if (progress) fmt::print(stderr, "\r\033[K");
+  if (progress) tell("\r\033[K");
   fs::remove_all(scratch, error);
   if (const int signo = signals.pending(); signo != 0) {
     return complain_ended("selftest", signo);

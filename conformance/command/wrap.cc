@@ -76,13 +76,13 @@ int wrap(const JudgeOptions& options, const std::vector<std::string>& command) {
   const bool show_progress = isatty(STDERR_FILENO) != 0 && !options.console.quiet;
   if (show_progress) {
     recording.progress = [](double seconds, std::size_t processes, std::size_t contexts) {
-      fmt::print(stderr, "\r\033[K{:.1f} s, {} process{}, {} publication{} seen\r", seconds,
-                 processes, processes == 1 ? "" : "es", contexts, contexts == 1 ? "" : "s");
+      tell(fmt::format("\r\033[K{:.1f} s, {} process{}, {} publication{} seen\r", seconds,
+                       processes, processes == 1 ? "" : "es", contexts, contexts == 1 ? "" : "s"));
     };
   }
   const auto begin = std::chrono::steady_clock::now();
   const auto wrapped = record_wrap(recording, timeline);
-  if (show_progress) fmt::print(stderr, "\r\033[K");
+  if (show_progress) tell("\r\033[K");
   if (!wrapped) {
     const auto& e = wrapped.error();
     if (e.was_started) {

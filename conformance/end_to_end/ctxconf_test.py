@@ -1287,6 +1287,45 @@ class ReportsTest(Case):
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
                               stderr=subprocess.PIPE, timeout=DEADLINE_S, preexec_fn=limit)
 
+    def test_progress_that_cannot_be_written(self):
+        adapter = os.path.join(BIN, "adapter_cpp")
+        run = ["run", "--only", "pctx.header.signature"]
+        for words in (["wrap", "--", WRITER, "--quiet", "--hold", "100ms"], [*run, "--", adapter],
+                      [*run, "--jobs", "2", "--repeat", "2", "--", adapter],
+                      ["reader", "--only", "pctx.reader.name-memfd", "--", os.path.join(BIN, "reader.py")]):
+            for kind in ("full", "pipe", "closed"):
+                with self.subTest(words=words, kind=kind):
+                    shutil.rmtree(self.path("out"), ignore_errors=True)
+                    ours, theirs = os.pipe()
+                    os.close(ours)
+                    with open("/dev/full", "wb") as full:
+                        done = subprocess.run(
+                            [CTXCONF, words[0], "--out", "out", *words[1:]], cwd=self.dir, env=self.env, check=False,
+                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, timeout=DEADLINE_S,
+                            stderr=theirs if kind == "pipe" else full,
+                            preexec_fn=(lambda: os.close(2)) if kind == "closed" else None)
+                    os.close(theirs)
+                    self.assertEqual(done.returncode, CLEAN)
+                    self.assertTrue(os.path.isfile(self.path("out/result.json")))
+
+    def test_a_terminal_that_goes_away(self):
+        for words in (["wrap", "--out", "out", "--", WRITER, "--quiet", "--hold", "100s"],
+                      ["run", "--out", "out", "--", os.path.join(BIN, "adapter_cpp")],
+                      ["run", "--jobs", "2", "--out", "out", "--", os.path.join(BIN, "adapter_cpp")],
+                      ["reader", "--out", "out", "--", os.path.join(BIN, "reader.py")]):
+            with self.subTest(words=words):
+                shutil.rmtree(self.path("out"), ignore_errors=True)
+                child, terminal = pty.fork()
+                if child == 0:
+                    os.chdir(self.dir)
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+                    os.execve(CTXCONF, [CTXCONF, *words], {**os.environ, **self.env})
+                os.read(terminal, 1)  # it shows how far it is
+                os.close(terminal)
+                _, status = os.waitpid(child, 0)
+                self.assertEqual(os.waitstatus_to_exitcode(status), NOT_JUDGED)
+                self.assertTrue(os.path.isfile(self.path("out/result.json")))
+
     def test_output_that_cannot_be_written(self):
         adapter = os.path.join(BIN, "adapter_cpp")
         for words in (["wrap", "--out", "wrap", "--", WRITER, "--quiet", "--hold", "100ms"],

@@ -59,7 +59,7 @@ EVIDENCE = "conformance/evidence/timeline.cc"
 TESTEE = "conformance/testees/process/header.cc"
 NOT_FROM_ROOT = "write the path of {} from the root, without . and .."
 ASKS = "only sys/arch may ask for the processor"
-NO_FILE = "{} is no file of this repository"
+NO_FILE = "{} is not a file of this repository"
 # File, include, complaint. {} in a complaint is the path in the include.
 INCLUDES = (
     ("abi/header.cc", '"sys/tracer.h"', "abi may not include {}"),

@@ -90,11 +90,7 @@ Json canonical(const Json& value, int depth) {
 
 // The attributes of a context; a key that is there twice with two values is nowhere right.
 struct Attributes {
-  struct Value {
-    Json compared;  // in one form
-    Json answered;
-  };
-  std::map<std::string, Value> values;
+  std::map<std::string, Json> values;
   std::string twice;
 };
 
@@ -104,10 +100,9 @@ Attributes attributes_of(const Json& list) {
   for (const Json& pair : list) {
     const Json& key = member(pair, "key");
     if (!key.is_string()) continue;
-    const Json& answered = member(pair, "value");
-    const Attributes::Value value{.compared = canonical(answered), .answered = answered};
+    const Json& value = member(pair, "value");
     const auto [at, is_new] = out.values.emplace(key.get<std::string>(), value);
-    if (!is_new && at->second.compared != value.compared) out.twice = at->first;
+    if (!is_new && canonical(at->second) != canonical(value)) out.twice = at->first;
   }
   return out;
 }
@@ -119,9 +114,9 @@ std::string compare_attributes(const char* what, const Json& wanted, const Attri
     if (!traits.shows_kind(kind_of_value(value))) continue;
     const auto at = got.values.find(key);
     if (at == got.values.end()) return fmt::format("{} lacks {}", what, key);
-    if (at->second.compared != canonical(value)) {
-      return fmt::format("{} has {} = {}, expected {}", what, key,
-                         cut(dumped(at->second.answered), 80), cut(dumped(value), 80));
+    if (canonical(at->second) != canonical(value)) {
+      return fmt::format("{} has {} = {}, expected {}", what, key, cut(dumped(at->second), 80),
+                         cut(dumped(value), 80));
     }
   }
   if (!exactly) return {};
@@ -224,9 +219,9 @@ std::string list_shown(const Json& list) {
   std::size_t shown = 0;
   for (const auto& [key, value] : attributes_of(list).values) {
     if (shown++ == kShownAttributes) return out + ", ...";
-    const Json& text = member(value.answered, "stringValue");
-    out += fmt::format("{}{}={}", shown > 1 ? ", " : "", key,
-                       dumped(text.is_null() ? value.answered : text));
+    const Json& text = member(value, "stringValue");
+    out +=
+        fmt::format("{}{}={}", shown > 1 ? ", " : "", key, dumped(text.is_null() ? value : text));
   }
   return out;
 }

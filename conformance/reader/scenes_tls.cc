@@ -1,4 +1,5 @@
 // Where the variable is: in the program or in libraries, under each access model.
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -146,7 +147,7 @@ Scene replaced_library() {
   const Value library = b.load_library(kLibrary, LoadCopy::kFile, path);
   const Value text = b.map_anonymous(kPage, kReadWrite, MAP_PRIVATE);
   b.write(text, puppet::bytes_of(path + '\0'));
-  b.syscall(SYS_unlink, {text});
+  b.syscall(SYS_unlinkat, {static_cast<std::uint64_t>(AT_FDCWD), text, 0});
   // Loaded by another process, which goes on without it.
   const Value child = b.fork();
   b.by(child);

@@ -53,10 +53,11 @@ std::optional<Finding> made_anew(std::string_view what, const DrivenOperation& b
       std::ranges::find_if(calls, [&](const SystemCall* c) { return is_about_mapping(*c, start); });
   const bool elsewhere = now.context != nullptr && !has_context_at(now, d, start);
   if (!elsewhere && remade == calls.end()) return std::nullopt;
-  Finding f = failed(elsewhere ? fmt::format("{} made another mapping: {:#x}, before {:#x}", what,
-                                             now.context->start(), start)
-                               : fmt::format("{} unmapped the mapping at {:#x}", what, start),
-                     "");
+  Finding f = failed(
+      elsewhere ? fmt::format("{} made another mapping: {:#x}, before {:#x}", what,
+                              now.context->start(), start)
+                : fmt::format("{} unmapped, moved or replaced the mapping at {:#x}", what, start),
+      "");
   f.level = "syscalls";
   if (remade != calls.end()) f.event = {start, (*remade)->entered_order, {}};
   f.evidence = {request_line(d), "before: " + maps_line(*was.context)};

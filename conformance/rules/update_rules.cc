@@ -23,7 +23,7 @@ Finding timestamp_distinct(const ImageEvidence& e) {
       updated = true;
       if (a.header.monotonic_published_at_ns != b.header.monotonic_published_at_ns) continue;
       Finding f =
-          failed(fmt::format("two updates have the timestamp {}, but another size or pointer",
+          failed(fmt::format("two states have the timestamp {}, but different sizes or pointers",
                              a.header.monotonic_published_at_ns),
                  "repeated timestamp");
       f.evidence = {maps_line(b), fmt::format("state {} and state {} of {}", k + 1, i + 1,

@@ -173,7 +173,7 @@ TesteeOptions Driver::options_for(const Group& group, std::uint32_t repeat, Grou
     recording.stores = false;
     recording.no_filter = true;
     recording.no_calls = recording.no_stores =
-        "a reader on another processor ran instead of this recording";
+        "nothing was recorded while a reader on another processor ran";
   }
   recording.steps = group.steps && recording.stores;
   recording.steps_at_once = false;
