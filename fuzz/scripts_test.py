@@ -144,6 +144,53 @@ class HostileFiles(Folder):
         self.assertIn("hostile-files: no ", done.stderr)
 
 
+class FuzzAll(Folder):
+    STUB = """#!/bin/sh
+printf '%s\\n' "$@" >"$0.words"
+echo "stat::number_of_executed_units: 17"
+exit CODE
+"""
+
+    def setUp(self):
+        super().setUp()
+        self.targets = sorted(path.stem for path in (SOURCE / "fuzz").glob("*_fuzzer.options"))
+        for target in self.targets:
+            self.stub(target)
+
+    def stub(self, target, code=0):
+        path = self.dir / target
+        path.write_text(self.STUB.replace("CODE", str(code)), encoding="ascii")
+        path.chmod(0o755)
+
+    def fuzz(self, *words):
+        return run(SOURCE / "scripts/fuzz-all", *words, "--bin", self.dir, "--corpus", self.dir / "corpus")
+
+    def test_each_target_gets_what_it_has(self):
+        done = self.fuzz("9")
+        self.assertEqual(done.returncode, 0, done)
+        self.assertTrue(done.stdout.endswith(f"\n{len(self.targets)} targets, 0 with a finding\n"), done.stdout)
+        for target in self.targets:
+            self.assertRegex(done.stdout, rf"(?m)^{target} +17 inputs, no finding$")
+            words = (self.dir / f"{target}.words").read_text(encoding="utf-8").split("\n")
+            self.assertLessEqual({"-max_total_time=9", f"-dict={SOURCE.resolve()}/fuzz/{target}.dict"}, set(words))
+            self.assertTrue(all(pathlib.Path(word).exists() for word in words[-4:-1]), words)
+        words = (self.dir / "maps_fuzzer.words").read_text(encoding="utf-8").split("\n")
+        self.assertIn("-max_len=512", words)
+
+    def test_a_finding(self):
+        self.stub("maps_fuzzer", 77)
+        done = self.fuzz("1")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertRegex(done.stdout, r"(?m)^maps_fuzzer +17 inputs, FINDING: exit code 77$")
+        self.assertIn(f"{len(self.targets)} targets, 1 with a finding", done.stdout)
+
+    def test_no_targets(self):
+        (self.dir / "maps_fuzzer").unlink()
+        done = self.fuzz()
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("lacks maps_fuzzer: cmake --preset fuzz", done.stderr)
+
+
 class MissingPackages(Folder):
     """The scripts with a dpkg-query that lacks some packages."""
 

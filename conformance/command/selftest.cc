@@ -522,8 +522,8 @@ void print_times(const std::vector<Entry>& zoo, const std::vector<Outcomes>& out
       if (outcomes[i].again) again += (again.empty() ? "" : ", ") + zoo[i].name;
     }
     if (programs == 0) continue;
-    times += fmt::format("{}{} {:.0f} s ({} programs)", times.empty() ? "" : ", ", command,
-                         sum.count(), programs);
+    times += fmt::format("{}{} {:.0f} s ({} program{})", times.empty() ? "" : ", ", command,
+                         sum.count(), programs, programs == 1 ? "" : "s");
   }
   fmt::print("time, summed over all jobs: {}\n", times);
   if (!again.empty()) fmt::print("judged a second time, with longer pauses: {}\n", again);

@@ -74,6 +74,8 @@ class Host:
         out = ("--out", "out")
         return {
             "wrap": ("wrap", *out, "--", self.program("process_writer"), "--good", "default"),
+            "wrap of one that breaks a requirement":
+                ("wrap", *out, "--", self.program("process_writer"), "--bad", "pctx.header.version"),
             "wrap --faults": ("wrap", "--faults", "--", self.program("process_writer")),
             "run": ("run", *out, "--", adapter),
             "run --jobs": ("run", "--jobs", "2", *out, "--", adapter),
@@ -144,7 +146,7 @@ def provide(words, folder):
 
 def temporary_files(folder):
     names = [name for _, _, names in os.walk(folder) for name in names]
-    return {name for name in names if name.endswith(".ctxconf-tmp")}
+    return {name for name in names if name.endswith((".ctxconf-tmp", ".tmp"))}
 
 
 def attempt(host, words, wait, signo):
@@ -224,7 +226,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("bin")
     parser.add_argument("--signals", type=int,
-                        help="how many, one command after the other; default: one for each")
+                        help="how many in all, one command after the other; default: one for each command")
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--only", default="", help="commands that begin so")
     given = parser.parse_args()
