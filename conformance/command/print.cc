@@ -43,7 +43,7 @@ int finish_printing(int code) {
 int complain(int code, const std::string& text, const std::string& what_to_do) {
   std::string out = "ctxconf: " + escape(text, Escape::kTerminal) + "\n";
   if (!what_to_do.empty()) out += "         " + escape(what_to_do, Escape::kTerminal) + "\n";
-  std::fwrite(out.data(), 1, out.size(), stderr);
+  tell(out);
   return code;
 }
 

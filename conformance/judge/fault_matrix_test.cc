@@ -76,6 +76,13 @@ struct Matrix : LiteralRecording {
     c.left_out = why;
     return c;
   }
+  // A run whose anonymous mapping is refused, and which a signal then ends.
+  void without_memory_killed_by(int signo) {
+    Process& p = cell("mmap(MAP_ANONYMOUS)", "ENOMEM",
+                      {"mmap(MAP_ANONYMOUS):error=ENOMEM", "mmap", -ENOMEM, 1});
+    p.exit_code.reset();
+    p.killed_by = signo;
+  }
   RunResult judged(const std::string& id) const {
     const Requirement* requirement = Catalogue::builtin().find(id);
     EXPECT_NE(requirement, nullptr) << id;
@@ -199,19 +206,13 @@ TEST(FaultMatrix, WhoTriesAgainAndAgainHasNotGotStuck) {
 
 TEST(FaultMatrix, AnAddressThatWasNotGivenIsNotUsed) {
   Matrix m;
-  Process& dies = m.cell("mmap(MAP_ANONYMOUS)", "ENOMEM",
-                         {"mmap(MAP_ANONYMOUS):error=ENOMEM", "mmap", -ENOMEM, 1});
-  dies.exit_code.reset();
-  dies.killed_by = SIGSEGV;
+  m.without_memory_killed_by(SIGSEGV);
   EXPECT_EQ(m.judged(kMark).faults[0].outcome, Outcome::kCrash);
 }
 
 TEST(FaultMatrix, ARuntimeWithoutMemoryMayDieAndWhoNeedsTheTimeMayWait) {
   Matrix m;
-  Process& dies = m.cell("mmap(MAP_ANONYMOUS)", "ENOMEM",
-                         {"mmap(MAP_ANONYMOUS):error=ENOMEM", "mmap", -ENOMEM, 1});
-  dies.exit_code.reset();
-  dies.killed_by = SIGABRT;
+  m.without_memory_killed_by(SIGABRT);
   m.cell("clock", "frozen", {"clock_gettime:value=frozen", "clock_gettime", 0, 1});
   m.t.cells.back().hang = "it still ran";
   const RunResult run = m.judged(kMark);

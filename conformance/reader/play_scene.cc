@@ -32,7 +32,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kBesidePolling{500};  // in addition to two looks of a reader that polls
 constexpr milliseconds kLatestLook{20'000};
 constexpr milliseconds kBetweenChecks{50};
-constexpr const char* kLessBusy = "a machine that is less busy";
 constexpr milliseconds kLatestState{20'000};
 constexpr milliseconds kBetweenStates{1};
 constexpr milliseconds kLettingGo{3000};  // of a target
@@ -154,6 +153,11 @@ class Stage {
   Driven wait_for_report(milliseconds looks, const std::function<bool()>& is_known);
   Driven ask(Question question, pid_t process, pid_t thread);
   Driven wait_for_state(pid_t process, char state);
+  void unshown_by_load(std::string what) {
+    is_unshown_by_load_ = true;
+    testee_.check().unshown = std::move(what);
+    testee_.check().remedy = "a machine that is less busy";
+  }
   Driven check_premises();
   TargetHarm harm_to(const puppet::Script& script) const {
     return {script, ReaderTraits(testee_.capabilities()).says("keeps_tracing")};
@@ -170,6 +174,7 @@ class Stage {
   std::map<std::pair<pid_t, pid_t>, Json> believed_;  // by a reader that is only watched
   std::set<std::pair<pid_t, pid_t>> repeated_;        // of these, those that change without end
   std::set<pid_t> watched_;
+  bool is_unshown_by_load_ = false;
   bool is_contradicted_ = false;  // an answer did not satisfy the premise of its question
   std::optional<TargetHarm> harm_;
   std::set<pid_t> asked_;  // processes
@@ -303,11 +308,10 @@ Driven Stage::wait_for_report(milliseconds looks, const std::function<bool()>& i
   const auto longest = looks + options_.longest_wait;
   CTX_RETURN_IF_ERROR(testee_.wait_until(longest, is_done, kBetweenChecks));
   if (!is_over && !is_known()) {
-    testee_.check().unshown = fmt::format(
+    unshown_by_load(fmt::format(
         "the reader did not have the time to look twice within {} s: it waited for a processor, or "
         "for ctxconf at its calls",
-        std::chrono::round<std::chrono::seconds>(longest * options_.timeout_scale).count());
-    testee_.check().remedy = kLessBusy;
+        std::chrono::round<std::chrono::seconds>(longest * options_.timeout_scale).count()));
   }
   return {};
 }
@@ -408,10 +412,9 @@ Driven Stage::wait_for_state(pid_t process, char state) {
     if (Clock::now() >= until) break;
     CTX_RETURN_IF_ERROR(on(Wait{kBetweenStates}));
   }
-  testee_.check().unshown =
+  unshown_by_load(
       fmt::format("process {} did not get into state {}: {}", process, state,
-                  seen == '\0' ? std::string("it is gone") : fmt::format("it is in {}", seen));
-  testee_.check().remedy = kLessBusy;
+                  seen == '\0' ? std::string("it is gone") : fmt::format("it is in {}", seen)));
   return {};
 }
 
@@ -436,15 +439,12 @@ Driven Stage::check_premises() {
     if (known == options_.premises->end()) {
       Stage stage(premise, options_, testee_);
       CTX_RETURN_IF_ERROR(stage.play());
+      is_unshown_by_load_ = stage.is_unshown_by_load_;
+      if (is_unshown_by_load_) break;  // later it may be shown
       Lack lack{.what = check.unshown, .remedy = check.remedy};
       if (stage.is_contradicted_) {
         lack = {.what = "the reader does not report " + premise.about,
                 .remedy = "a reader that reports it; see the failed requirements"};
-      }
-      if (lack.remedy == kLessBusy) {  // later it may be
-        check.unshown = lack.what;
-        check.remedy = lack.remedy;
-        break;
       }
       known = options_.premises->emplace(p, std::move(lack)).first;
     }
