@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 
 namespace ctxconf::golden {
@@ -30,12 +31,13 @@ std::expected<std::string, std::string> read_file(const fs::path& path, std::siz
                            (error ? error.message() : "is not a regular file"));
   }
   std::ifstream in(path, std::ios::binary);
-  std::string text(limit + 1, '\0');
-  in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (in.bad() || (in.fail() && !in.eof())) {
-    return std::unexpected(path.string() + ": cannot be read");
+  std::string text;
+  std::array<char, 1U << 16U> part;
+  while (text.size() <= limit && in.good()) {
+    in.read(part.data(), part.size());
+    text.append(part.data(), static_cast<std::size_t>(in.gcount()));
   }
-  text.resize(static_cast<std::size_t>(in.gcount()));
+  if (!in.good() && !in.eof()) return std::unexpected(path.string() + ": cannot be read");
   if (text.size() > limit) {
     return std::unexpected(fmt::format("{}: is larger than {} bytes; shorten or split the vector",
                                        path.string(), limit));

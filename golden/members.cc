@@ -4,10 +4,12 @@
 
 #include <charconv>
 
+#include "golden/json_check.h"
+
 namespace ctxconf::golden {
 namespace {
 
-constexpr int kDeepestValue = 64;
+constexpr std::size_t kDeepestValue = 64;
 const Json kNoObject = Json::object();
 const Json kNoList = Json::array();
 
@@ -17,29 +19,17 @@ std::expected<Json, std::string> parse_json(std::string_view text) {
   if (text.starts_with("\xef\xbb\xbf")) {
     return std::unexpected("begins with a byte order mark; save it as UTF-8 without one");
   }
-  std::string problem;
-  std::vector<std::set<std::string>> names;
-  const auto look = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kDeepestValue) {
-      if (problem.empty()) problem = fmt::format("is nested deeper than {} levels", kDeepestValue);
-      return false;
-    }
-    if (event == Json::parse_event_t::object_start) names.emplace_back();
-    if (event == Json::parse_event_t::object_end && !names.empty()) names.pop_back();
-    if (event == Json::parse_event_t::key && !names.empty()) {
-      const auto& name = parsed.get_ref<const std::string&>();
-      if (!names.back().insert(name).second && problem.empty()) {
-        problem = fmt::format("has the member \"{}\" twice in one object", name);
-      }
-    }
-    return true;
-  };
+  const JsonCheck check(text, kDeepestValue);
+  if (check.too_deep()) {
+    return std::unexpected(fmt::format("is nested deeper than {} levels", kDeepestValue));
+  }
+  if (check.has_repeated()) {
+    return std::unexpected(
+        fmt::format("has the member \"{}\" twice in one object", check.repeated()));
+  }
   try {
-    auto parsed = Json::parse(text, look);
-    if (!problem.empty()) return std::unexpected(problem);
-    return parsed;
+    return Json::parse(text);
   } catch (const Json::exception& e) {
-    if (!problem.empty()) return std::unexpected(problem);
     return std::unexpected(std::string("is not JSON: ") + e.what());
   }
 }

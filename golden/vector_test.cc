@@ -283,6 +283,10 @@ TEST(Encoder, RefusesSourcesOfAnotherKindOrRevision) {
               HasSubstr("the member \"id\" twice"));
   EXPECT_THAT(error_of(std::string(100'000, '[')), HasSubstr("nested deeper"));
   EXPECT_THAT(error_of("\xef\xbb\xbf" + good), HasSubstr("begins with a byte order mark"));
+  // Takes minutes if the time grows with the square of the elements.
+  std::string many = "[";
+  for (int i = 0; i < 200'000; ++i) many += "{},";
+  EXPECT_THAT(error_of(many + "{}]"), ::testing::Not(IsEmpty()));
 }
 
 TEST(Encoder, WantsCandidatesWhereAMapsTextIsAccepted) {

@@ -8,11 +8,14 @@
 
 #include "conformance/requirements/catalogue.h"
 #include "conformance/requirements/render.h"
+#include "golden/json_check.h"
 
 namespace ctxconf::conformance {
 namespace {
 
 using nlohmann::json;
+
+constexpr std::size_t kDeepest = 64;  // levels of nesting in a file
 
 bool is_lower_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
 
@@ -319,22 +322,16 @@ sys::Result<Requirement> read_requirement(const json& value, const std::string& 
 
 // The JSON library keeps the last of two members with the same name; refuse such a file.
 sys::Result<json> parse_strictly(std::string_view text, const std::string& file) {
-  std::vector<std::set<std::string>> open;
-  std::string twice;
-  const auto watch = [&](int, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) open.emplace_back();
-    if (event == json::parse_event_t::object_end) open.pop_back();
-    if (event == json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second &&
-        twice.empty()) {
-      twice = value.get<std::string>();
-    }
-    return true;
-  };
+  const golden::JsonCheck check(text, kDeepest);
+  if (check.too_deep()) {
+    return sys::fail("catalogue", 0,
+                     file + ": is nested deeper than " + std::to_string(kDeepest) + " levels");
+  }
+  if (check.has_repeated()) {
+    return sys::fail("catalogue", 0, file + ": " + check.repeated() + ": member given twice");
+  }
   try {
-    json document = json::parse(text, watch);
-    if (!twice.empty())
-      return sys::fail("catalogue", 0, file + ": " + twice + ": member given twice");
-    return document;
+    return json::parse(text);
   } catch (const json::exception& e) {
     return sys::fail("catalogue", 0, file + ": " + e.what());
   }
