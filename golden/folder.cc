@@ -90,7 +90,9 @@ struct State {
 
 bool is_leftover(const fs::path& path) {
   std::error_code error;
-  return path.native().ends_with(kTemporary) && fs::is_regular_file(path, error);
+  const fs::file_status status = fs::symlink_status(path, error);
+  return path.native().ends_with(kTemporary) &&
+         (fs::is_regular_file(status) || fs::is_symlink(status));
 }
 
 void read_into(State& state, const fs::path& golden, const std::string& file) {
@@ -184,11 +186,15 @@ Kind kind_of(const std::string& file) {
 }
 
 std::expected<void, std::string> write_text(const fs::path& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  // A file, link or FIFO that is there already is not written through.
+  std::ofstream out(path, std::ios::binary | std::ios::noreplace);
   out.write(text.data(), static_cast<std::streamsize>(text.size()));
+  const bool is_ours = out.is_open();
   out.close();
-  if (!out) return std::unexpected(path.string() + ": cannot be written");
-  return {};
+  if (out) return {};
+  std::error_code ignored;
+  if (is_ours) fs::remove(path, ignored);
+  return std::unexpected(path.string() + ": cannot be written");
 }
 
 // Temporary files and new folders, which the destructor removes unless they were renamed or are in
@@ -348,10 +354,9 @@ std::expected<Written, WriteProblem> write_folder(const fs::path& golden, const 
       continue;
     }
     const fs::path path = golden / file;
-    pending.files.emplace_back(path.string() + std::string(kTemporary), path);
-    if (auto written = write_text(pending.files.back().first, text); !written) {
-      return fail(written.error());
-    }
+    const fs::path temporary = path.string() + std::string(kTemporary);
+    if (auto written = write_text(temporary, text); !written) return fail(written.error());
+    pending.files.emplace_back(temporary, path);
   }
   // The manifest comes last: until then it matches the old texts, and a new text counts as
   // generated.

@@ -156,6 +156,24 @@ TEST_F(GoldenFolder, IsFinishedAfterAnInterruption) {
   }
 }
 
+TEST_F(GoldenFolder, WritesThroughNoLink) {
+  for (const char* left : {"maps/one.json.ctxconf-tmp", "manifest.json.ctxconf-tmp"}) {
+    EXPECT_EQ(regenerate(), "");
+    fs::remove(folder_ / "maps/one.json");
+    fs::remove(folder_ / "manifest.json");
+    const fs::path target = folder_ / "src/target";
+    fs::create_symlink(target, folder_ / left);
+    EXPECT_EQ(regenerate(), "");
+    EXPECT_FALSE(fs::exists(target)) << left;
+    EXPECT_FALSE(fs::is_symlink(fs::symlink_status(folder_ / left))) << left;
+  }
+  fs::remove(folder_ / "manifest.json");
+  fs::create_directory(folder_ / "manifest.json.ctxconf-tmp");
+  EXPECT_THAT(regenerate(), ::testing::AllOf(HasSubstr("manifest.json.ctxconf-tmp: cannot be wri"),
+                                             EndsWith("\nnothing was written")));
+  EXPECT_TRUE(fs::exists(folder_ / "manifest.json.ctxconf-tmp"));
+}
+
 TEST_F(GoldenFolder, KeepsLeftoversWhereItRefuses) {
   EXPECT_EQ(regenerate(), "");
   write("maps/one.json", "{}");

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -346,7 +345,9 @@ void print_tables(const Tally& tally) {
   for (const auto& line : never) fmt::print("{}\n", escape(line, Escape::kTerminal));
 }
 
-void print_wrong(const Tally& tally, const std::string& keep, const std::string& seed) {
+// False if a script could not be written to `keep`.
+bool print_wrong(const Tally& tally, const std::string& keep, const std::string& seed) {
+  bool written = true;
   std::set<std::string> shown;
   auto sorted = tally.wrong;
   std::ranges::sort(sorted, {}, &Wrong::operations);
@@ -361,14 +362,18 @@ void print_wrong(const Tally& tally, const std::string& keep, const std::string&
       std::string name = w.program + " " + w.what.substr(0, w.what.find(','));
       std::ranges::replace_if(
           name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '-');
-      std::ofstream(fmt::format("{}/{}.jsonl", keep, name))
-          << "# " << w.program << " of seed " << seed << ": " << w.what << "\n# " << w.saw << "\n"
-          << w.script;
+      const auto kept = write_file(
+          fmt::format("{}/{}.jsonl", keep, name),
+          fmt::format("# {} of seed {}: {}\n# {}\n{}", w.program, seed, w.what, w.saw, w.script));
+      if (!kept) {
+        complain(kExitUnreachable, sys::to_string(kept.error()));
+        written = false;
+      }
     }
   }
-  if (tally.wrong_counts.empty()) return;
-  fmt::print("\ndisagreements:\n");
+  if (!tally.wrong_counts.empty()) fmt::print("\ndisagreements:\n");
   for (const auto& [what, n] : tally.wrong_counts) fmt::print("{:>6} {}\n", n, what);
+  return written;
 }
 
 // --- scripts that were found ---
@@ -531,7 +536,7 @@ int command_generated_programs(const GeneratedProgramsCommand& c) {
   if (!whole) return complain(kExitHarnessError, "selftest: a process that runs programs died");
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   if (c.verbose || c.only.empty()) print_tables(tally);
-  print_wrong(tally, c.keep, c.seed);
+  const bool written = print_wrong(tally, c.keep, c.seed);
   std::uint64_t wrong = 0;
   for (const auto& [what, n] : tally.wrong_counts) wrong += n;
   const auto programs = tally.legal + tally.deviant;
@@ -539,6 +544,7 @@ int command_generated_programs(const GeneratedProgramsCommand& c) {
              tally.legal, tally.deviant, c.seed, wrong);
   fmt::print("{:.1f} programs a second on {} processes\n",
              took.count() > 0 ? static_cast<double>(programs) / took.count() : 0.0, jobs);
+  if (!written) return kExitUnreachable;
   return wrong == 0 ? kExitClean : kExitFailed;
 }
 
