@@ -59,7 +59,7 @@ void watch(AccessWatchdog::Watched& w, std::chrono::milliseconds deadline) {
     auto now = w.changes.load();
     looks = now == seen && w.depth.load() > 0 ? looks + 1 : 0;
     seen = now;
-    if (looks != kChecksPerDeadline) continue;
+    if (looks != kChecksPerDeadline || now == kWatchLost) continue;
     if (w.after == AfterStuck::kGoesOn || w.changes.compare_exchange_strong(now, kWatchLost)) {
       w.stuck(w.pid.load());
     }

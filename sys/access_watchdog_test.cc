@@ -131,6 +131,7 @@ TEST(AccessWatchdog, KeepsAThreadWhereItWasStuck) {
     came_back = true;
   }).detach();
   while (stuck == 0) usleep(1000);
+  usleep(40'000);  // ten deadlines, in which it is not found stuck again
   is_over = true;
   while (!came_back && call_of(tid) != kPause) usleep(1000);
   EXPECT_FALSE(came_back);
