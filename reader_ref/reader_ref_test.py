@@ -660,4 +660,6 @@ class Watching(Case):
 
 
 if __name__ == "__main__":
+    for ignored in (signal.SIGINT, signal.SIGHUP):  # by a job in the background or nohup
+        signal.signal(ignored, signal.SIG_DFL)
     unittest.main()

@@ -2259,6 +2259,8 @@ class CompleteTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    for ignored in (signal.SIGINT, signal.SIGHUP):  # by a job in the background or nohup
+        signal.signal(ignored, signal.SIG_DFL)
     # Reap the orphans of a killed ctxconf, or they would stay as zombies.
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
     unittest.main(verbosity=2)
