@@ -36,8 +36,10 @@ function(ctxconf_unity target)
   math(EXPR batches "(${count} + ${CTXCONF_UNITY_SIZE} - 1) / ${CTXCONF_UNITY_SIZE}")
   math(EXPR size "(${count} + ${batches} - 1) / ${batches}")
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
-  # g++ treats an included source as a header that two programs might share.
-  target_compile_options(${target} PRIVATE "$<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>")
+  # g++ treats an included source as a header that two programs might share. It takes a tenth less time if it first
+  # collects garbage at 512 MiB (the parameter is in KiB).
+  target_compile_options(${target} PRIVATE
+    "$<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage;--param=ggc-min-heapsize=524288>")
 endfunction()
 
 # ctxconf_link_quickly(TARGET): with clang's own linker, which programs under test must not use unasked

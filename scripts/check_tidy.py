@@ -22,6 +22,10 @@ LINTED = re.compile(f"({'|'.join(FOLDERS)})/" + r"(?!.*_test\.)(?!testees/(?!ada
 PROGRAMS = ((r"fuzz/(?!bench)\w+_fuzzer\.cc", "LLVMFuzzerTestOneInput"),
             (r"writer_ref/(main|encode|thread_contexts)\.cc|reader_ref/main\.cc|"
              r"conformance/(report/report_samples|testees/adapter_\w+)\.cc", "main"))
+# Libraries that are linted together; no two of their sources may define the same name, even a local one.
+LIBRARIES = (("abi", "maps", "memory", "record_reader", "payload_walk", "payload", "fuzz", "fuzz_decoders"),
+             ("golden", "puppet", "reader"), ("sys", "elf", "observe"),
+             ("catalogue", "drift", "elf_facts", "faults", "sample_runs", "repeats", "testee"))
 # Built with options that a build for clang-tidy does not have, or for another processor.
 UNBUILT = re.compile(r".*_bench(_kernel|_fuzzer)?\.cc|fuzz/(bench_fuzzer|json_mutator)\.cc|sys/arch/aarch64\.cc")
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
@@ -66,6 +70,15 @@ def main():
         return 1
     database = build / "tidy"
     database.mkdir(exist_ok=True)
+    for number, libraries in enumerate(LIBRARIES):
+        parts = [path for path in together if path.parts[-3] in {f"ctxconf_{name}.dir" for name in libraries}]
+        if not parts:
+            continue
+        path = database / f"libraries_{number}.cc"
+        path.write_text("".join(f'#include "{part}"\n' for part in parts), encoding="utf-8")
+        entries, sources = zip(*(together.pop(part) for part in parts))
+        together[path] = ({"directory": str(build), "file": str(path), "command": command_for(path, entries)},
+                          set().union(*sources))
     for pattern, function in PROGRAMS:
         sources = [source for source in alone if re.fullmatch(pattern, source.relative_to(root).as_posix())]
         if sources:
