@@ -1,17 +1,10 @@
 # The catalogue with its JSON files built in, and the version of this build.
-set(catalogue_files
-  ${PROJECT_SOURCE_DIR}/conformance/requirements/4719-2026-04-07.json
-  ${PROJECT_SOURCE_DIR}/conformance/requirements/4947-2026-07-17.json)
-add_custom_command(
-  OUTPUT ${PROJECT_BINARY_DIR}/builtin_files.cc
-  COMMAND ${CMAKE_COMMAND} -P ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake
-          ${PROJECT_BINARY_DIR}/builtin_files.cc ${catalogue_files}
-  DEPENDS ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake ${catalogue_files}
-  VERBATIM)
+ctxconf_embed(builtin_files conformance/requirements/builtin_files.h
+  conformance/requirements/4719-2026-04-07.json conformance/requirements/4947-2026-07-17.json)
 ctxconf_library(ctxconf_catalogue
   SRCS conformance/requirements/catalogue.cc conformance/requirements/catalogue_json.cc
-       conformance/requirements/render.cc ${PROJECT_BINARY_DIR}/builtin_files.cc
-  DEPS ctxconf_abi)
+       conformance/requirements/render.cc
+  DEPS ctxconf_abi ctxconf_builtin_files)
 target_link_libraries(ctxconf_catalogue PRIVATE $<BUILD_INTERFACE:nlohmann_json::nlohmann_json>)
 
 # If the sources have no history, as in an image, pass the commit with -DCTXCONF_COMMIT.

@@ -1,7 +1,6 @@
-# cmake [-DFUNCTION=NAME -DHEADER=FILE.h] -P embed_text.cmake OUT.cc FILE...: OUT.cc defines the
-# function of the header that returns these files, each with its name and that of its folder.
-# Without the options: the function of conformance/requirements/builtin_files.h, and the file name
-# only.
+# cmake -DFUNCTION=NAME -DHEADER=FILE.h -P embed_text.cmake OUT.cc FILE...: OUT.cc defines the
+# function of the header that returns these files, each with its name and that of its folder;
+# builtin_files returns the file names only.
 math(EXPR last "${CMAKE_ARGC} - 1")
 set(first 0)
 while(NOT CMAKE_ARGV${first} STREQUAL "-P")
@@ -10,12 +9,6 @@ endwhile()
 math(EXPR first "${first} + 2")
 set(out "${CMAKE_ARGV${first}}")
 math(EXPR first "${first} + 1")
-if(FUNCTION)
-  set(with_folder TRUE)
-else()
-  set(FUNCTION builtin_files)
-  set(HEADER conformance/requirements/builtin_files.h)
-endif()
 set(source "#include \"${HEADER}\"\n
 // One literal a file is longer than the standard asks a compiler to accept.
 #pragma GCC diagnostic ignored \"-Woverlength-strings\"
@@ -25,7 +18,7 @@ constexpr BuiltinFile kFiles[] = {\n")
 foreach(n RANGE ${first} ${last})
   set(file "${CMAKE_ARGV${n}}")
   get_filename_component(name "${file}" NAME)
-  if(with_folder)
+  if(NOT FUNCTION STREQUAL "builtin_files")
     get_filename_component(folder "${file}" DIRECTORY)
     get_filename_component(folder "${folder}" NAME)
     set(name "${folder}/${name}")

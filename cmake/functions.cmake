@@ -36,8 +36,8 @@ function(ctxconf_unity target)
   math(EXPR batches "(${count} + ${CTXCONF_UNITY_SIZE} - 1) / ${CTXCONF_UNITY_SIZE}")
   math(EXPR size "(${count} + ${batches} - 1) / ${batches}")
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
-  # g++ treats an included source as a header that two programs might share. It takes a tenth less time if it first
-  # collects garbage at 512 MiB (the parameter is in KiB).
+  # g++ treats an included source as a header that two programs might share. It takes a tenth less time,
+  # and more memory, if it collects no garbage below 512 MiB (the parameter is in KiB).
   target_compile_options(${target} PRIVATE
     "$<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage;--param=ggc-min-heapsize=524288>")
 endfunction()
@@ -58,6 +58,19 @@ function(ctxconf_library name)
   target_include_directories(${name} PUBLIC "$<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>")
   target_compile_features(${name} PUBLIC cxx_std_23)
   ctxconf_unity(${name})
+endfunction()
+
+# ctxconf_embed(FUNCTION HEADER FILE...): the library ctxconf_FUNCTION, whose only function is declared in HEADER and
+# returns these files. It is a library of its own because nothing that uses a library with generated sources is
+# compiled before that library is complete.
+function(ctxconf_embed function header)
+  set(script "${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake")
+  set(source "${PROJECT_BINARY_DIR}/${function}.cc")
+  list(TRANSFORM ARGN PREPEND "${PROJECT_SOURCE_DIR}/" OUTPUT_VARIABLE files)
+  add_custom_command(OUTPUT "${source}"
+    COMMAND "${CMAKE_COMMAND}" -DFUNCTION=${function} -DHEADER=${header} -P "${script}" "${source}" ${files}
+    DEPENDS "${script}" ${files} VERBATIM)
+  ctxconf_library(ctxconf_${function} SRCS "${source}")
 endfunction()
 
 # ctxconf_plain(TARGET): code that is traced. It is not sanitized, and optimised in every build as in a

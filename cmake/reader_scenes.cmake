@@ -1,13 +1,8 @@
 # conformance/reader/: the scenes that are shown to a reader under test
 file(GLOB scene_vectors CONFIGURE_DEPENDS
+  RELATIVE ${PROJECT_SOURCE_DIR}
   ${PROJECT_SOURCE_DIR}/golden/process-context/*.json ${PROJECT_SOURCE_DIR}/golden/thread-record/*.json)
-add_custom_command(
-  OUTPUT ${PROJECT_BINARY_DIR}/scene_vectors.cc
-  COMMAND ${CMAKE_COMMAND} -DFUNCTION=scene_vectors -DHEADER=conformance/reader/builtin_vectors.h
-          -P ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake
-          ${PROJECT_BINARY_DIR}/scene_vectors.cc ${scene_vectors}
-  DEPENDS ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake ${scene_vectors}
-  VERBATIM)
+ctxconf_embed(scene_vectors conformance/reader/builtin_vectors.h ${scene_vectors})
 ctxconf_library(ctxconf_scenes
   SRCS conformance/reader/call_recorder.cc conformance/reader/play_scene.cc
        conformance/reader/premises.cc
@@ -21,8 +16,8 @@ ctxconf_library(ctxconf_scenes
        conformance/reader/scenes_threads.cc conformance/reader/scenes_tls.cc
        conformance/reader/scenes_vectors.cc
        conformance/reader/scenes_windows.cc
-       conformance/reader/target.cc conformance/reader/target_harm.cc ${PROJECT_BINARY_DIR}/scene_vectors.cc
-  DEPS ctxconf_golden ctxconf_grammar ctxconf_proto ctxconf_puppet ctxconf_testee)
+       conformance/reader/target.cc conformance/reader/target_harm.cc
+  DEPS ctxconf_golden ctxconf_grammar ctxconf_proto ctxconf_puppet ctxconf_scene_vectors ctxconf_testee)
 ctxconf_test(call_recorder_test SRCS conformance/reader/call_recorder_test.cc DEPS ctxconf_scenes)
 ctxconf_test(message_content_test SRCS conformance/reader/message_content_test.cc DEPS ctxconf_scenes)
 ctxconf_test(target_harm_test SRCS conformance/reader/target_harm_test.cc DEPS ctxconf_scenes

@@ -1,20 +1,12 @@
 # Reports of a run, for people and for programs. libmd: see drift.cmake.
-set(page_parts
-  ${PROJECT_SOURCE_DIR}/conformance/report/page.css ${PROJECT_SOURCE_DIR}/conformance/report/page.js)
-add_custom_command(
-  OUTPUT ${PROJECT_BINARY_DIR}/page_parts.cc
-  COMMAND ${CMAKE_COMMAND} -DFUNCTION=page_parts -DHEADER=conformance/report/page_parts.h
-          -P ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake ${PROJECT_BINARY_DIR}/page_parts.cc
-          ${page_parts}
-  DEPENDS ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake ${page_parts}
-  VERBATIM)
+ctxconf_embed(page_parts conformance/report/page_parts.h
+  conformance/report/page.css conformance/report/page.js)
 ctxconf_library(ctxconf_report
   SRCS conformance/report/console.cc conformance/report/digest.cc conformance/report/escape.cc
        conformance/report/fault_table.cc conformance/report/html.cc conformance/report/junit.cc
        conformance/report/markdown.cc conformance/report/operation_figure.cc
        conformance/report/redact.cc conformance/report/result_json.cc conformance/report/wording.cc
-       ${PROJECT_BINARY_DIR}/page_parts.cc
-  DEPS ctxconf_golden ctxconf_verdict fmt::fmt ${json})
+  DEPS ctxconf_golden ctxconf_page_parts ctxconf_verdict fmt::fmt ${json})
 target_link_libraries(ctxconf_report PRIVATE $<BUILD_INTERFACE:${CTXCONF_LIBMD}>)
 
 ctxconf_library(ctxconf_sample_runs SRCS conformance/report/sample_runs.cc DEPS ctxconf_verdict)

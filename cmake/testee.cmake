@@ -1,13 +1,5 @@
 # conformance/testee/: talking to a program under test
-add_custom_command(
-  OUTPUT ${PROJECT_BINARY_DIR}/builtin_schema.cc
-  COMMAND ${CMAKE_COMMAND} -DFUNCTION=builtin_schema
-          -DHEADER=conformance/testee/builtin_schema.h
-          -P ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake ${PROJECT_BINARY_DIR}/builtin_schema.cc
-          ${PROJECT_SOURCE_DIR}/conformance/testee/protocol.schema.json
-  DEPENDS ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake
-          ${PROJECT_SOURCE_DIR}/conformance/testee/protocol.schema.json
-  VERBATIM)
+ctxconf_embed(builtin_schema conformance/testee/builtin_schema.h conformance/testee/protocol.schema.json)
 ctxconf_library(ctxconf_testee
   SRCS conformance/testee/checks_process.cc conformance/testee/checks_records.cc
        conformance/testee/checks_thread.cc conformance/testee/driver.cc
@@ -15,8 +7,7 @@ ctxconf_library(ctxconf_testee
        conformance/testee/protocol.cc
        conformance/testee/testee.cc
        conformance/testee/thread_states.cc conformance/testee/watch_reports.cc
-       ${PROJECT_BINARY_DIR}/builtin_schema.cc
-  DEPS ctxconf_observe fmt::fmt ${json})
+  DEPS ctxconf_builtin_schema ctxconf_observe fmt::fmt ${json})
 target_include_directories(ctxconf_testee PRIVATE "${PROJECT_BINARY_DIR}")
 ctxconf_library(ctxconf_repeats SRCS conformance/command/repeats.cc DEPS ctxconf_judge ctxconf_testee)
 ctxconf_test(repeats_test SRCS conformance/command/repeats_test.cc DEPS ctxconf_repeats)

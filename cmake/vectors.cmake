@@ -1,15 +1,6 @@
 # The vectors that are built into the program, for reports.
-set(builtin_vectors
-  ${PROJECT_SOURCE_DIR}/golden/process-context/inline-one-page.json
-  ${PROJECT_SOURCE_DIR}/golden/thread-record/layout.json)
-add_custom_command(
-  OUTPUT ${PROJECT_BINARY_DIR}/builtin_vectors.cc
-  COMMAND ${CMAKE_COMMAND} -DFUNCTION=builtin_vectors
-          -DHEADER=conformance/rules/builtin_vectors.h
-          -P ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake
-          ${PROJECT_BINARY_DIR}/builtin_vectors.cc ${builtin_vectors}
-  DEPENDS ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake ${builtin_vectors}
-  VERBATIM)
+ctxconf_embed(builtin_vectors conformance/rules/builtin_vectors.h
+  golden/process-context/inline-one-page.json golden/thread-record/layout.json)
 
 # Tests the reference programs and the judge with the golden vectors.
 ctxconf_test(writer_golden_test
