@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <set>
 
@@ -120,8 +122,10 @@ std::expected<State, std::string> read_state(const fs::path& golden) {
   }
   const std::string manifest(kManifestFile);
   const std::string temporary = manifest + std::string(kTemporary);
-  if (is_leftover(golden / temporary)) state.leftovers.push_back(temporary);
   std::error_code error;
+  if (fs::exists(fs::symlink_status(golden / temporary, error))) {
+    read_into(state, golden, temporary);
+  }
   if (!fs::exists(golden / manifest, error)) return state;
   read_into(state, golden, manifest);
   const auto text = state.files.find(manifest);
@@ -187,14 +191,17 @@ Kind kind_of(const std::string& file) {
 
 std::expected<void, std::string> write_text(const fs::path& path, const std::string& text) {
   // A file, link or FIFO that is there already is not written through.
+  errno = 0;
   std::ofstream out(path, std::ios::binary | std::ios::noreplace);
   out.write(text.data(), static_cast<std::streamsize>(text.size()));
   const bool is_ours = out.is_open();
   out.close();
   if (out) return {};
+  const int reason = errno;
   std::error_code ignored;
   if (is_ours) fs::remove(path, ignored);
-  return std::unexpected(path.string() + ": cannot be written");
+  return std::unexpected(fmt::format("{}: cannot be written{}", path.string(),
+                                     reason != 0 ? fmt::format(": {}", strerror(reason)) : ""));
 }
 
 // Temporary files and new folders, which the destructor removes unless they were renamed or are in
@@ -281,7 +288,7 @@ std::expected<std::vector<std::string>, std::string> check_folder(const fs::path
   }
   for (const auto& file : state->leftovers) {
     problems.push_back(
-        fmt::format("{}: was left by an interrupted `ctxconf golden regenerate`; run it again",
+        fmt::format("{}: is in the way of `ctxconf golden regenerate`, which removes it; run it",
                     (golden / file).string()));
   }
   for (const auto& [file, text] : state->files) {

@@ -149,7 +149,7 @@ TEST_F(GoldenFolder, IsFinishedAfterAnInterruption) {
   for (const char* left : {"maps/one.json.ctxconf-tmp", "manifest.json.ctxconf-tmp"}) {
     EXPECT_EQ(regenerate(), "");
     write(left, "half a tex");
-    EXPECT_THAT(problems(), ElementsAre(HasSubstr(std::string(left) + ": was left by")));
+    EXPECT_THAT(problems(), ElementsAre(HasSubstr(std::string(left) + ": is in the way of")));
     EXPECT_EQ(regenerate(), "");
     EXPECT_FALSE(fs::exists(folder_ / left));
     EXPECT_THAT(problems(), IsEmpty());
@@ -167,11 +167,18 @@ TEST_F(GoldenFolder, WritesThroughNoLink) {
     EXPECT_FALSE(fs::exists(target)) << left;
     EXPECT_FALSE(fs::is_symlink(fs::symlink_status(folder_ / left))) << left;
   }
-  fs::remove(folder_ / "manifest.json");
-  fs::create_directory(folder_ / "manifest.json.ctxconf-tmp");
-  EXPECT_THAT(regenerate(), ::testing::AllOf(HasSubstr("manifest.json.ctxconf-tmp: cannot be wri"),
-                                             EndsWith("\nnothing was written")));
-  EXPECT_TRUE(fs::exists(folder_ / "manifest.json.ctxconf-tmp"));
+  // One that appears later, as one does here that is in no folder of vectors.
+  Outputs more = outputs();
+  more["a"] = "x";
+  const fs::path target = folder_ / "src/target";
+  fs::create_symlink(target, folder_ / "a.ctxconf-tmp");
+  const auto problem = write_folder(folder_, more).error();
+  EXPECT_THAT(problem.text,
+              ::testing::AllOf(HasSubstr("a.ctxconf-tmp: cannot be written: File exists"),
+                               EndsWith("\nnothing was written")));
+  EXPECT_TRUE(problem.unwritten);
+  EXPECT_FALSE(fs::exists(target));
+  EXPECT_TRUE(fs::is_symlink(fs::symlink_status(folder_ / "a.ctxconf-tmp")));
 }
 
 TEST_F(GoldenFolder, KeepsLeftoversWhereItRefuses) {

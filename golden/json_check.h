@@ -1,10 +1,11 @@
-// Finds what nlohmann::json accepts silently. A callback of its parser could do it, but after each
-// object the library then looks at all elements before it: the time grows with their square.
+// Finds what nlohmann::json accepts silently. A callback of its parser could do it, but then the
+// library looks at all earlier elements after each object: its time grows with their square.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -14,13 +15,12 @@ namespace ctxconf::golden {
 
 class JsonCheck {
  public:
-  // Goes through `text` up to the first problem, or to what is not JSON.
+  // Stops at the first problem, or where the text is not JSON, which the parser will report.
   JsonCheck(std::string_view text, std::size_t deepest) : deepest_(deepest) {
     nlohmann::json::sax_parse(text, this);
   }
 
-  bool has_repeated() const { return has_repeated_; }
-  const std::string& repeated() const { return repeated_; }  // a name that an object has twice
+  const std::optional<std::string>& repeated() const { return repeated_; }  // twice in one object
   bool too_deep() const { return open_ > deepest_; }
 
   // Called by sax_parse; false stops it.
@@ -48,7 +48,6 @@ class JsonCheck {
   bool key(const std::string& name) {
     if (names_.back().insert(name).second) return true;
     repeated_ = name;
-    has_repeated_ = true;
     return false;
   }
   bool parse_error(std::size_t /*at*/, const std::string& /*token*/,
@@ -60,8 +59,7 @@ class JsonCheck {
   std::size_t deepest_;
   std::size_t open_ = 0;
   std::vector<std::set<std::string>> names_;  // of each open object
-  std::string repeated_;
-  bool has_repeated_ = false;
+  std::optional<std::string> repeated_;
 };
 
 }  // namespace ctxconf::golden

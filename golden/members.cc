@@ -23,9 +23,9 @@ std::expected<Json, std::string> parse_json(std::string_view text) {
   if (check.too_deep()) {
     return std::unexpected(fmt::format("is nested deeper than {} levels", kDeepestValue));
   }
-  if (check.has_repeated()) {
+  if (check.repeated()) {
     return std::unexpected(
-        fmt::format("has the member \"{}\" twice in one object", check.repeated()));
+        fmt::format("has the member \"{}\" twice in one object", *check.repeated()));
   }
   try {
     return Json::parse(text);

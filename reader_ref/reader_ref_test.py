@@ -660,6 +660,6 @@ class Watching(Case):
 
 
 if __name__ == "__main__":
-    for ignored in (signal.SIGINT, signal.SIGHUP):  # by a job in the background or nohup
-        signal.signal(ignored, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in a background job, and reader_ref would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     unittest.main()

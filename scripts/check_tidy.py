@@ -6,7 +6,7 @@ program that is wrong on purpose.
 
 Sources that the build compiles together are linted together, and what several targets compile is
 linted as the first of them has it. Programs of one source are linted together as well, because most of the time
-goes to headers.
+goes to headers, and so are small libraries.
 """
 import json
 import pathlib
@@ -72,7 +72,7 @@ def main():
     database.mkdir(exist_ok=True)
     for number, libraries in enumerate(LIBRARIES):
         parts = [path for path in together if path.parts[-3] in {f"ctxconf_{name}.dir" for name in libraries}]
-        if not parts:
+        if not parts:  # without CTXCONF_UNITY
             continue
         path = database / f"libraries_{number}.cc"
         path.write_text("".join(f'#include "{part}"\n' for part in parts), encoding="utf-8")

@@ -57,9 +57,10 @@ void watch(AccessWatchdog::Watched& w, std::chrono::milliseconds deadline) {
   std::unique_lock lock(w.mutex);
   while (!w.over.wait_for(lock, deadline / kChecksPerDeadline, [&] { return w.is_over; })) {
     auto now = w.changes.load();
+    if (now == kWatchLost) return;  // the thread never leaves its access
     looks = now == seen && w.depth.load() > 0 ? looks + 1 : 0;
     seen = now;
-    if (looks != kChecksPerDeadline || now == kWatchLost) continue;
+    if (looks != kChecksPerDeadline) continue;
     if (w.after == AfterStuck::kGoesOn || w.changes.compare_exchange_strong(now, kWatchLost)) {
       w.stuck(w.pid.load());
     }

@@ -1316,6 +1316,8 @@ TEST_F(TracerTest, EndsWhatEscapedTheTracer) {
 }
 
 TEST_F(TracerTest, AWakeUpSignalInterruptsTheWait) {
+  // A background job and nohup ignore some of them.
+  for (const int signo : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) signal(signo, SIG_DFL);
   auto tracer = Tracer::launch(target({"kill-self", std::to_string(SIGSTOP)}), kTrampoline);
   ASSERT_TRUE(tracer) << to_string(tracer.error());
   for (const int signo : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {

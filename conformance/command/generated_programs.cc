@@ -346,7 +346,7 @@ void print_tables(const Tally& tally) {
 }
 
 // False if a script could not be written to `keep`.
-bool print_wrong(const Tally& tally, const std::string& keep, const std::string& seed) {
+bool print_and_keep_wrong(const Tally& tally, const std::string& keep, const std::string& seed) {
   bool written = true;
   std::set<std::string> shown;
   auto sorted = tally.wrong;
@@ -366,7 +366,7 @@ bool print_wrong(const Tally& tally, const std::string& keep, const std::string&
           fmt::format("{}/{}.jsonl", keep, name),
           fmt::format("# {} of seed {}: {}\n# {}\n{}", w.program, seed, w.what, w.saw, w.script));
       if (!kept) {
-        complain(kExitUnreachable, sys::to_string(kept.error()));
+        complain(kExitUnreachable, "selftest: --keep: " + sys::to_string(kept.error()));
         written = false;
       }
     }
@@ -536,7 +536,7 @@ int command_generated_programs(const GeneratedProgramsCommand& c) {
   if (!whole) return complain(kExitHarnessError, "selftest: a process that runs programs died");
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
   if (c.verbose || c.only.empty()) print_tables(tally);
-  const bool written = print_wrong(tally, c.keep, c.seed);
+  const bool written = print_and_keep_wrong(tally, c.keep, c.seed);
   std::uint64_t wrong = 0;
   for (const auto& [what, n] : tally.wrong_counts) wrong += n;
   const auto programs = tally.legal + tally.deviant;
@@ -544,8 +544,8 @@ int command_generated_programs(const GeneratedProgramsCommand& c) {
              tally.legal, tally.deviant, c.seed, wrong);
   fmt::print("{:.1f} programs a second on {} processes\n",
              took.count() > 0 ? static_cast<double>(programs) / took.count() : 0.0, jobs);
-  if (!written) return kExitUnreachable;
-  return wrong == 0 ? kExitClean : kExitFailed;
+  const int code = wrong == 0 ? kExitClean : kExitFailed;
+  return written ? code : unwritten_code(code);
 }
 
 }  // namespace ctxconf::conformance

@@ -19,7 +19,7 @@ import unittest
 import uuid
 import xml.etree.ElementTree as ElementTree
 
-from leftovers import marked
+from leftovers import heed_signals, marked
 
 try:
     import jsonschema
@@ -630,6 +630,5 @@ class ByHand(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    for ignored in (signal.SIGINT, signal.SIGHUP):  # by a job in the background or nohup
-        signal.signal(ignored, signal.SIG_DFL)
+    heed_signals()
     unittest.main()

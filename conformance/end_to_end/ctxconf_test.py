@@ -34,7 +34,7 @@ BIN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 
 sys.path.append(os.path.join(SOURCE, "conformance", "report"))
 import page_reader  # noqa: E402
-from leftovers import children  # noqa: E402
+from leftovers import children, heed_signals  # noqa: E402
 
 CTXCONF = os.path.join(BIN, "ctxconf")
 WRITER = os.path.join(BIN, "writer_ref")
@@ -1725,10 +1725,11 @@ class AttachTest(Case):
         for hold_ms in (500 * SLOW, 5000 * SLOW):
             writer = self.start_writer(WRITER, "--hold", f"{hold_ms}ms")
             done = self.run_it("attach", "--for", f"{2 * hold_ms}ms", str(writer.pid))
-            if done.code != UNREACHABLE or "ended before it could be examined" not in done.out:
-                break  # otherwise ctxconf waited for a processor
+            if done.code not in (UNREACHABLE, NOT_JUDGED):
+                break
+            # ctxconf got a processor too late: once more, with a longer life
         self.assertEqual(done.code, CLEAN, done)
-        self.assertRegex(done.out, "ended while it was observed")
+        self.assertIn("ended while it was observed", done.out)
 
     def test_process_that_is_killed_meanwhile(self):
         writer = self.start_writer()
@@ -1896,16 +1897,10 @@ sys.stdin.read()
 os._exit(0)
 """
         words = (PYTHON, "-c", script, BIN, str(contexts))
-
-        def processor_s():
-            used = resource.getrusage(resource.RUSAGE_CHILDREN)
-            return used.ru_utime + used.ru_stime
-
-        before = processor_s()
         # On a busy machine each of its thousands of stops waits for a processor.
-        done = self.expect_exit(FAILED, "wrap", "--out", "wrapped", "--", *words, deadline_s=5 * DEADLINE_S,
+        done = self.expect_exit(FAILED, "wrap", "--out", "wrapped", "--", *words, deadline_s=400,
                                 out=["^FAIL +pctx.publish.singleton", "the program itself: exited 0"])
-        self.assertLess(processor_s() - before, 60 * SLOW)
+        self.assertLess(done.cpu_seconds, 60 * SLOW, done)
         self.assertNotIn("was ended", done.out, done)
         program = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=self.dir, env=self.env)
         self.addCleanup(lambda: (program.kill(), program.communicate()))
@@ -1942,9 +1937,14 @@ os._exit(0)
                                         preexec_fn=lambda: refuse(PROCESS_VM_READV, PREAD64))
                 self.assertIn(f"{words[0]} needs to read the memory of what it starts", done.err)
                 self.assertEqual(done.out, "")
-        done = self.expect_exit(UNREACHABLE, "attach", "--all", "--for", "100ms",
-                                preexec_fn=lambda: refuse(PROCESS_VM_READV, PREAD64))
-        self.assertRegex(done.out, r"exit 3: process \d+ memory cannot be read")
+        # With --all, other programs of this machine may end meanwhile, or be traced by others.
+        for which, codes in ((str(writer.pid), (UNREACHABLE,)), ("--all", (UNREACHABLE, NOT_JUDGED))):
+            with self.subTest(which):
+                done = self.run_it("attach", which, "--for", "100ms",
+                                   preexec_fn=lambda: refuse(PROCESS_VM_READV, PREAD64))
+                self.assertIn(done.code, codes, done)
+                self.assertRegex(done.out, rf"image +{writer.pid} .*\n +memory cannot be read")
+                self.assertRegex(done.out, r"exit [34]: ")
 
     @unittest.skipUnless(os.geteuid() == 0 and runs("unshare", "-mpf", "true"),
                          "needs root and unshare(1): makes namespaces")
@@ -2271,8 +2271,7 @@ class CompleteTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    for ignored in (signal.SIGINT, signal.SIGHUP):  # by a job in the background or nohup
-        signal.signal(ignored, signal.SIG_DFL)
+    heed_signals()
     # Reap the orphans of a killed ctxconf, or they would stay as zombies.
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
     unittest.main(verbosity=2)

@@ -1,6 +1,7 @@
-"""Finds processes that a run started and did not end."""
+"""Finds processes that a run started and did not end, and makes this test heed signals."""
 
 import os
+import signal
 
 
 def marked(mark):
@@ -26,3 +27,10 @@ def children(pid):
             return [int(child) for child in file.read().split()]
     except OSError:
         return []
+
+
+def heed_signals():
+    """A background job and nohup ignore some signals, and ctxconf would inherit that."""
+    for signo, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(signo) == signal.SIG_IGN:
+            signal.signal(signo, action)

@@ -255,6 +255,4 @@ class ReaderTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    for ignored in (signal.SIGINT, signal.SIGHUP):  # by a job in the background or nohup
-        signal.signal(ignored, signal.SIG_DFL)
     unittest.main()

@@ -277,6 +277,4 @@ def main():
 
 
 if __name__ == "__main__":
-    for ignored in (signal.SIGINT, signal.SIGHUP):  # by a job in the background or nohup
-        signal.signal(ignored, signal.SIG_DFL)
     sys.exit(main())

@@ -327,8 +327,8 @@ sys::Result<json> parse_strictly(std::string_view text, const std::string& file)
     return sys::fail("catalogue", 0,
                      file + ": is nested deeper than " + std::to_string(kDeepest) + " levels");
   }
-  if (check.has_repeated()) {
-    return sys::fail("catalogue", 0, file + ": " + check.repeated() + ": member given twice");
+  if (check.repeated()) {
+    return sys::fail("catalogue", 0, file + ": " + *check.repeated() + ": member given twice");
   }
   try {
     return json::parse(text);
