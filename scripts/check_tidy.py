@@ -48,6 +48,12 @@ def command_for(path, entries):
     return shlex.join([command[0], *(part for parts in words for part in parts), "-c", str(path)])
 
 
+def one_entry(path, text, entries, build):
+    """Writes sources that are linted together, and returns their entry in the database."""
+    path.write_text(text, encoding="utf-8")
+    return {"directory": str(build), "file": str(path), "command": command_for(path, entries)}
+
+
 def main():
     run_clang_tidy, clang_tidy, root, build = sys.argv[1], sys.argv[2], *map(pathlib.Path, sys.argv[3:5])
     together, alone = {}, {}
@@ -75,19 +81,16 @@ def main():
         if not parts:  # without CTXCONF_UNITY
             continue
         path = database / f"libraries_{number}.cc"
-        path.write_text("".join(f'#include "{part}"\n' for part in parts), encoding="utf-8")
         entries, sources = zip(*(together.pop(part) for part in parts))
-        together[path] = ({"directory": str(build), "file": str(path), "command": command_for(path, entries)},
-                          set().union(*sources))
+        text = "".join(f'#include "{part}"\n' for part in parts)
+        together[path] = one_entry(path, text, entries, build), set().union(*sources)
     for pattern, function in PROGRAMS:
         sources = [source for source in alone if re.fullmatch(pattern, source.relative_to(root).as_posix())]
         if sources:
             path = database / f"{function}.cc"
-            path.write_text("".join(f'#define {function} {function}_{i}\n#include "{source}"\n#undef {function}\n'
-                                    for i, source in enumerate(sources)), encoding="utf-8")
-            entry = {"directory": str(build), "file": str(path),
-                     "command": command_for(path, [alone.pop(source) for source in sources])}
-            together[path] = entry, sources
+            text = "".join(f'#define {function} {function}_{i}\n#include "{source}"\n#undef {function}\n'
+                           for i, source in enumerate(sources))
+            together[path] = one_entry(path, text, [alone.pop(source) for source in sources], build), sources
     entries = [entry for entry, _ in together.values()] + list(alone.values())
     (database / "compile_commands.json").write_text(json.dumps(entries), encoding="utf-8")
     print(f"{len(alone)} sources alone, {sum(len(s) for _, s in together.values())} in {len(together)} "

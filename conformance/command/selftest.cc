@@ -691,7 +691,7 @@ Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
   sub->footer(
       "Exit codes: 0 every verdict is right, 1 a verdict is wrong, a program could not be judged,\n"
       "or a requirement caught no broken program, 2 usage, or a file that cannot be read or is\n"
-      "malformed, 3 /proc is not mounted, or stdout or a script for --keep could not be written, "
+      "malformed, 3 /proc is not mounted, or stdout or a script for --keep could not be written,\n"
       "70 a bug in ctxconf.");
 
   return {.app = sub,

@@ -18,6 +18,7 @@ import time
 import unittest
 
 import jsonschema
+from leftovers import heed_signals
 
 SOURCE = pathlib.Path(sys.argv.pop(1)).resolve()
 BIN = pathlib.Path(sys.argv.pop(1)).resolve()
@@ -197,10 +198,6 @@ class Changing(unittest.TestCase):
         signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         temporary = self.folder / "manifest.json.ctxconf-tmp"  # written first, renamed last
 
-        def as_usual():  # a background job of a shell, or nohup, ignores some signals
-            for signo in signals:
-                signal.signal(signo, signal.SIG_DFL)
-
         for signo in signals:
             code = CLEAN
             until = time.monotonic() + 100
@@ -209,7 +206,7 @@ class Changing(unittest.TestCase):
                     shutil.rmtree(self.folder / kind)
                 (self.folder / "manifest.json").unlink()
                 child = subprocess.Popen([BIN / "ctxconf", "golden", "regenerate", "--dir", self.folder],
-                                         stdout=subprocess.DEVNULL, preexec_fn=as_usual)
+                                         stdout=subprocess.DEVNULL)
                 while child.poll() is None and not temporary.exists():
                     pass
                 child.send_signal(signo)
@@ -292,4 +289,5 @@ class Changing(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    heed_signals()
     unittest.main()

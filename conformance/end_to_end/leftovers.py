@@ -31,6 +31,6 @@ def children(pid):
 
 def heed_signals():
     """A background job and nohup ignore some signals, and ctxconf would inherit that."""
-    for signo, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    for signo in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(signo) == signal.SIG_IGN:
-            signal.signal(signo, action)
+            signal.signal(signo, signal.default_int_handler if signo == signal.SIGINT else signal.SIG_DFL)

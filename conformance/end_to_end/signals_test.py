@@ -23,7 +23,7 @@ import threading
 import time
 import uuid
 
-from leftovers import marked
+from leftovers import heed_signals, marked
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -235,10 +235,7 @@ def main():
     sent = 0
     ended = {}
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # SIGQUIT
-    # A shell starts background jobs with some of them ignored, and nohup does; ctxconf would ignore them too.
-    for signo in SIGNALS:
-        if signal.getsignal(signo) == signal.SIG_IGN:
-            signal.signal(signo, signal.SIG_DFL)
+    heed_signals()
     with tempfile.TemporaryDirectory() as folder:
         host = Host(os.path.abspath(given.bin), folder)
         try:
