@@ -86,6 +86,10 @@ struct Specification {
 // leaves open, ...). The error names the file, the requirement and the member.
 sys::Result<Specification> parse_specification(std::string_view json,
                                                std::string_view file = "catalogue");
+// The same for a text in which no object has a member twice and nothing nests deeply: it does not
+// look for that, which takes two thirds as long as parsing.
+sys::Result<Specification> parse_checked_specification(std::string_view json,
+                                                       std::string_view file);
 
 class Catalogue {
  public:

@@ -321,7 +321,7 @@ sys::Result<Requirement> read_requirement(const json& value, const std::string& 
 }
 
 // The JSON library keeps the last of two members with the same name; refuse such a file.
-sys::Result<json> parse_strictly(std::string_view text, const std::string& file) {
+sys::Result<> check_text(std::string_view text, const std::string& file) {
   const golden::JsonCheck check(text, kDeepest);
   if (check.too_deep()) {
     return sys::fail("catalogue", 0,
@@ -330,6 +330,10 @@ sys::Result<json> parse_strictly(std::string_view text, const std::string& file)
   if (check.repeated()) {
     return sys::fail("catalogue", 0, file + ": " + *check.repeated() + ": member given twice");
   }
+  return {};
+}
+
+sys::Result<json> parse_json(std::string_view text, const std::string& file) {
   try {
     return json::parse(text);
   } catch (const json::exception& e) {
@@ -340,8 +344,14 @@ sys::Result<json> parse_strictly(std::string_view text, const std::string& file)
 }  // namespace
 
 sys::Result<Specification> parse_specification(std::string_view text, std::string_view file) {
+  CTX_RETURN_IF_ERROR(check_text(text, std::string(file)));
+  return parse_checked_specification(text, file);
+}
+
+sys::Result<Specification> parse_checked_specification(std::string_view text,
+                                                       std::string_view file) {
   const std::string name(file);
-  CTX_ASSIGN_OR_RETURN(document, parse_strictly(text, name));
+  CTX_ASSIGN_OR_RETURN(document, parse_json(text, name));
   const Object top(document, name);
   CTX_RETURN_IF_ERROR(top.has_only(kFileMembers));
   Specification s;

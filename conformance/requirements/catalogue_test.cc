@@ -396,6 +396,7 @@ TEST(BuiltinCatalogue, HoldsBothOtepsUnderTheNamesOfTheirFiles) {
   for (std::size_t i = 0; i < builtin_files().size(); ++i) {
     const Specification& s = c.specifications()[i];
     EXPECT_EQ(builtin_files()[i].name, std::to_string(s.otep) + "-" + s.revision + ".json");
+    EXPECT_TRUE(parse_specification(builtin_files()[i].text, builtin_files()[i].name));
     oteps.insert(s.otep);
   }
   EXPECT_EQ(oteps, (std::set{4719, 4947}));
