@@ -70,6 +70,17 @@ std::vector<Session> scenes_with(const std::vector<Session>& all, const Requirem
   return out;
 }
 
+// Keeps the sessions in which the images were.
+std::vector<Session> sessions_with(const std::vector<Session>& all,
+                                   const std::set<ImageKey>& images) {
+  std::vector<Session> out;
+  for (const Session& s : all) {
+    const auto in_session = [&](const ImageKey& key) { return key.session == s.root.session; };
+    if (std::ranges::any_of(images, in_session)) out.push_back(s);
+  }
+  return out;
+}
+
 std::vector<Process> processes_with(const std::vector<Process>& all,
                                     const std::set<ImageKey>& images, bool only_these) {
   std::vector<Process> out;
@@ -114,12 +125,12 @@ std::optional<std::string> trace_of(Timeline& timeline, const RequirementResult&
     part.processes = processes_with(timeline.processes, images, /*only_these=*/true);
     if (is_judged_alike(part, result)) return to_json(part, limit);
   }
+  part.processes = processes_with(timeline.processes, images, /*only_these=*/true);
+  part.sessions = sessions_with(timeline.sessions, images);
+  if (is_judged_alike(part, result)) return to_json(part, limit);
+  part.processes = processes_with(timeline.processes, images, /*only_these=*/false);
   part.sessions = timeline.sessions;
-  for (const bool only_these : {true, false}) {
-    part.processes = processes_with(timeline.processes, images, only_these);
-    if (!is_judged_alike(part, result)) continue;
-    return to_json(part, limit);
-  }
+  if (is_judged_alike(part, result)) return to_json(part, limit);
   if (!is_judged_alike(timeline, result)) return std::nullopt;
   return to_json(timeline, limit);
 }

@@ -81,6 +81,32 @@ TEST(Trace, HasOnlyTheImagesOfTheFinding) {
   EXPECT_EQ(again.results[0].findings.at(0).saw, run.results[0].findings.at(0).saw);
 }
 
+TEST(Trace, HasOnlyTheSessionsOfTheFinding) {
+  Timeline t = recording();
+  t.mode = Mode::kRun;
+  for (std::uint32_t number = 1; number <= 2; ++number) {
+    Process& p = t.processes[number - 1];
+    p.session = number;
+    for (Image& i : p.images) i.key.session = number;
+    Session s;
+    s.group = "group " + std::to_string(number);
+    s.root = p.images[0].key;
+    s.checks.emplace_back().name = "publish";
+    s.operations.emplace_back().request = "{}";
+    t.sessions.push_back(std::move(s));
+  }
+  const RunResult run = judge(t, the_requirement());
+  ASSERT_EQ(run.results.at(0).outcome, Outcome::kFail);
+  const auto text = trace_of(t, run.results[0], kNoLimit);
+  ASSERT_TRUE(text);
+  const auto part = timeline_from_json(*text);
+  ASSERT_TRUE(part) << part.error().detail;
+  ASSERT_EQ(part->sessions.size(), 1);
+  EXPECT_EQ(part->sessions[0], t.sessions[0]);
+  ASSERT_EQ(part->processes.size(), 1);
+  EXPECT_EQ(part->processes[0].session, 1);
+}
+
 TEST(Trace, HasEverythingWhereTheImagesAreNotEnough) {
   Timeline t = recording();
   RunResult run = judge(t, the_requirement());
