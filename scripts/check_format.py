@@ -4,7 +4,7 @@ import pathlib
 import subprocess
 import sys
 
-FOLDERS = ("abi", "sys", "writer_ref", "reader_ref", "conformance", "fuzz", "golden")
+FOLDERS = ("abi", "cmake", "conformance", "fuzz", "golden", "reader_ref", "sys", "writer_ref")
 
 
 def main():

@@ -1,0 +1,3 @@
+#include "cmake/json_instances.h"
+
+CTXCONF_JSON_INSTANCES();
