@@ -11,6 +11,9 @@ target_compile_definitions(ctxconf_test_flags INTERFACE
 file(CONFIGURE OUTPUT empty.cc CONTENT "")
 add_library(ctxconf_test_headers OBJECT "${PROJECT_BINARY_DIR}/empty.cc")
 target_link_libraries(ctxconf_test_headers PRIVATE ctxconf_test_flags)
+if(NOT CTXCONF_UNIT_TESTS)
+  set_target_properties(ctxconf_test_headers PROPERTIES EXCLUDE_FROM_ALL TRUE)
+endif()
 target_precompile_headers(ctxconf_test_headers PRIVATE
   <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp> <algorithm> <functional> <map> <optional>
   <string> <vector>)
