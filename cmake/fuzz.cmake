@@ -1,5 +1,6 @@
 # One fuzz target for each kind of hostile bytes. They have an engine, or a main
-# function that replays files. clang-tidy reads all of them as one source, so names must differ.
+# function that replays files. clang-tidy reads all of them as one source, together with other programs, so names must
+# differ.
 
 # The oracles are not under test, so the engine must not be guided by them. Headers under test that
 # the oracles use are compiled in record_walk.cc if they should guide it.

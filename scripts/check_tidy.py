@@ -6,7 +6,7 @@ program that is wrong on purpose.
 
 Sources that the build compiles together are linted together, and what several targets compile is
 linted as the first of them has it. Programs of one source are linted together as well, because most of the time
-goes to headers, and so are small libraries.
+goes to headers, and so are libraries.
 """
 import json
 import pathlib
@@ -18,14 +18,16 @@ import sys
 
 FOLDERS = ("abi", "sys", "writer_ref", "reader_ref", "conformance", "fuzz", "golden")
 LINTED = re.compile(f"({'|'.join(FOLDERS)})/" + r"(?!.*_test\.)(?!testees/(?!adapter)).*\.cc")
-# Programs whose sources are linted together; the function that each has gets another name.
+# Programs whose sources are linted together, like libraries; the function that each has gets another name.
 PROGRAMS = ((r"fuzz/(?!bench)\w+_fuzzer\.cc", "LLVMFuzzerTestOneInput"),
             (r"writer_ref/(main|encode|thread_contexts)\.cc|reader_ref/main\.cc|"
              r"conformance/(report/report_samples|testees/adapter_\w+)\.cc", "main"))
 # Libraries that are linted together; no two of their sources may define the same name, even a local one.
-LIBRARIES = (("abi", "maps", "memory", "record_reader", "payload_walk", "payload", "fuzz", "fuzz_decoders"),
-             ("golden", "puppet", "reader"), ("sys", "elf", "observe"),
-             ("catalogue", "drift", "elf_facts", "faults", "sample_runs", "repeats", "testee"))
+LIBRARIES = (("golden", "puppet", "reader", "grammar", "scenes", "report"), ("judge",),
+             ("sys", "elf", "observe", "evidence", "verdict"),
+             ("catalogue", "drift", "elf_facts", "faults", "sample_runs", "repeats", "testee"),
+             ("abi", "maps", "memory", "record_reader", "payload_walk", "payload", "fuzz", "fuzz_decoders",
+              "fuzz_replay"))
 # Built with options that a build for clang-tidy does not have, or for another processor.
 UNBUILT = re.compile(r".*_bench(_kernel|_fuzzer)?\.cc|fuzz/(bench_fuzzer|json_mutator)\.cc|sys/arch/aarch64\.cc")
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
@@ -84,13 +86,15 @@ def main():
         entries, sources = zip(*(together.pop(part) for part in parts))
         text = "".join(f'#include "{part}"\n' for part in parts)
         together[path] = one_entry(path, text, entries, build), set().union(*sources)
+    text, programs = "", []
     for pattern, function in PROGRAMS:
         sources = [source for source in alone if re.fullmatch(pattern, source.relative_to(root).as_posix())]
-        if sources:
-            path = database / f"{function}.cc"
-            text = "".join(f'#define {function} {function}_{i}\n#include "{source}"\n#undef {function}\n'
-                           for i, source in enumerate(sources))
-            together[path] = one_entry(path, text, [alone.pop(source) for source in sources], build), sources
+        text += "".join(f'#define {function} {function}_{i}\n#include "{source}"\n#undef {function}\n'
+                        for i, source in enumerate(sources))
+        programs += sources
+    if programs:
+        path = database / "programs.cc"
+        together[path] = one_entry(path, text, [alone.pop(source) for source in programs], build), programs
     entries = [entry for entry, _ in together.values()] + list(alone.values())
     (database / "compile_commands.json").write_text(json.dumps(entries), encoding="utf-8")
     print(f"{len(alone)} sources alone, {sum(len(s) for _, s in together.values())} in {len(together)} "

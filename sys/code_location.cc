@@ -265,7 +265,7 @@ void make_readable(CodeLocation& location) {
   if (!location.symbol.starts_with("_Z") || location.symbol.size() > kLongestSymbol) return;
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> readable(
-      abi::__cxa_demangle(location.symbol.c_str(), nullptr, nullptr, &status), &std::free);
+      ::abi::__cxa_demangle(location.symbol.c_str(), nullptr, nullptr, &status), &std::free);
   if (readable && std::strlen(readable.get()) <= kLongestSymbol) location.symbol = readable.get();
 }
 

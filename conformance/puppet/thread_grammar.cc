@@ -15,7 +15,7 @@ constexpr std::uint64_t kValidAt = 24;
 constexpr std::uint64_t kSizeAt = 26;
 // What comes before the variable in a thread of the scripted process.
 constexpr std::uint64_t kBlockRoom = 232;
-constexpr std::size_t kAtOnce = 32;
+constexpr std::size_t kStoredAtOnce = 32;
 constexpr std::uint64_t kNowhere = 0x10000;
 constexpr std::uint64_t kSignal = 12;  // SIGUSR2
 
@@ -538,7 +538,7 @@ void ThreadScript::switch_at_once(Thread& t, const Bytes& bytes) {
   Held& held = t.held.back();
   std::copy_n(bytes.begin(), kSizeAt, held.bytes.begin());
   Bytes beginning = held.bytes;
-  beginning.resize(kAtOnce);
+  beginning.resize(kStoredAtOnce);
   by(t);
   builder_.store_bytes(held.at, beginning);
 }

@@ -25,7 +25,7 @@ bool is_blank(char c) { return c == ' ' || c == '\t'; }
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
 // Quotes text for a message, on one short line.
-std::string quoted(std::string_view s) {
+std::string short_quote(std::string_view s) {
   std::string out = "\"";
   for (const char c : s.substr(0, kMaxQuoted)) out += is_control(c) ? '?' : c;
   return out + (s.size() > kMaxQuoted ? "...\"" : "\"");
@@ -154,14 +154,15 @@ Words split(std::string_view rest) {
     if (rest.empty() || rest.front() == '#') return words;
     const std::size_t equals = rest.find_first_of("= \t");
     if (equals == rest.npos || rest[equals] != '=') {
-      words.problem = quoted(rest.substr(0, std::min(equals, rest.size()))) + " is not KEY=VALUE";
+      words.problem =
+          short_quote(rest.substr(0, std::min(equals, rest.size()))) + " is not KEY=VALUE";
       return words;
     }
     const std::string key(rest.substr(0, equals));
     rest.remove_prefix(equals + 1);
     std::string value = take_value(rest, key, words.problem);
     if (words.problem.empty() && trimmed(value).empty()) {
-      words.problem = "the value of " + quoted(key) + " is empty";
+      words.problem = "the value of " + short_quote(key) + " is empty";
     }
     words.keys.emplace_back(key, std::move(value));
   }
@@ -232,7 +233,7 @@ class Parser {
     const bool is_judged = words.verb == kJudged;
     const auto* verb = std::ranges::find(kVerbs, words.verb);
     if (verb == std::end(kVerbs) && !is_judged) {
-      return syntax(quoted(words.verb) + " is not fail, crash, flaky, na-ok or judged");
+      return syntax(short_quote(words.verb) + " is not fail, crash, flaky, na-ok or judged");
     }
     if (!is_judged) e.verb = static_cast<ExpectVerb>(verb - kVerbs);
     e.pattern = words.pattern;
@@ -248,12 +249,12 @@ class Parser {
     std::set<std::string> seen;
     for (const auto& [key, value] : words.keys) {
       if (std::ranges::find(kKeys, key) == std::end(kKeys)) {
-        return syntax(quoted(key) + " is not issue, until, saw, reason or image");
+        return syntax(short_quote(key) + " is not issue, until, saw, reason or image");
       }
       if (!seen.insert(key).second) return syntax(key + " is given twice");
       if (key == "until") {
         e.until = date_from(value);
-        if (!e.until) return syntax("until=" + quoted(value) + " is not a day as YYYY-MM-DD");
+        if (!e.until) return syntax("until=" + short_quote(value) + " is not a day as YYYY-MM-DD");
       } else if (key == "issue") {
         if (!is_placeholder(value)) e.issue = value;
       } else if (key == "saw") {
@@ -296,7 +297,7 @@ class Parser {
     const bool plain =
         pattern.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789.-") == pattern.npos;
     problem(line, 5,
-            "no requirement is called " + quoted(pattern) +
+            "no requirement is called " + short_quote(pattern) +
                 (near.empty() ? "" : "; did you mean " + near + "?"),
             near.empty() || !plain
                 ? comment_out(out_.file, line)
@@ -407,7 +408,9 @@ std::string note_of(const Expectation& e) {
   return note;
 }
 
-std::string in_image(const Observed& o) { return o.image.empty() ? "" : " in " + quoted(o.image); }
+std::string in_image(const Observed& o) {
+  return o.image.empty() ? "" : " in " + short_quote(o.image);
+}
 
 // `ctxconf expect prune` or `update`, with the results of the run.
 std::string from_result(const ApplyOptions& options, std::string_view action,
@@ -460,7 +463,7 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
       return std::nullopt;
     case Fate::kNoImage:
       return ExpectationProblem{
-          e.line, unseen, listed + ": no image that matches " + quoted(*e.image) + " was seen",
+          e.line, unseen, listed + ": no image that matches " + short_quote(*e.image) + " was seen",
           options.partial ? "" : edit(file, e.line, "fix image=GLOB, or remove the line")};
     case Fate::kUnobservable:
       return ExpectationProblem{e.line, unseen, listed + ": could not be observed in this run",
@@ -494,7 +497,7 @@ std::optional<ExpectationProblem> problem_of(const Expectation& e, const LineFat
   if (died != (e.verb == ExpectVerb::kCrash)) {
     return ExpectationProblem{e.line, code, text, mend};
   }
-  text += " with " + quoted(trimmed(o.signature)) + ", listed is " + quoted(*e.saw);
+  text += " with " + short_quote(trimmed(o.signature)) + ", listed is " + short_quote(*e.saw);
   return ExpectationProblem{e.line, code, text, mend};
 }
 
