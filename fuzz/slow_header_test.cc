@@ -2,12 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include "fuzz/literal_bytes.h"
+
 namespace ctxconf::fuzz {
 namespace {
 
 using namespace std::string_literals;
-
-std::span<const std::byte> bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 // Version 2, size 0x150, timestamp 1000, payload at 0x7000.
 const std::string kMerged = "OTEL_CTX\x02\0\0\0\x50\x01\0\0\xe8\x03\0\0\0\0\0\0\0\x70\0\0\0\0\0\0"s;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "fuzz/literal_bytes.h"
 #include "fuzz/record_oracle.h"
 #include "fuzz/thread_context_oracle.h"
 
@@ -12,8 +13,6 @@ namespace ctxconf::fuzz {
 namespace {
 
 using namespace std::string_literals;
-
-std::span<const std::byte> bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 std::string record(char valid, const std::string& area, int size = -1) {
   const auto stated = static_cast<unsigned>(size < 0 ? static_cast<int>(area.size()) : size);

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "reader_ref/literal_context.h"
+
 namespace ctxconf::reader {
 namespace {
 
@@ -36,18 +38,14 @@ abi::ProcessHeader header_of(std::size_t size, std::uint64_t timestamp,
   return {abi::kSignature, abi::kVersion, static_cast<std::uint32_t>(size), timestamp, payload};
 }
 
-void put(SnapshotMemory& memory, std::uint64_t at, const std::string& bytes) {
-  memory.put(RemoteAddr(at), std::as_bytes(std::span(bytes)));
-}
-
-void put(SnapshotMemory& memory, std::uint64_t at, const abi::ProcessHeader& header) {
+void put_header(SnapshotMemory& memory, std::uint64_t at, const abi::ProcessHeader& header) {
   memory.put(RemoteAddr(at), std::as_bytes(std::span(&header, 1)));
 }
 
 void publish(SnapshotMemory& memory, const std::string& payload, std::uint64_t timestamp,
              std::uint64_t header_at = kHeaderAt, std::uint64_t payload_at = kPayloadAt) {
   put(memory, payload_at, payload);
-  put(memory, header_at, header_of(payload.size(), timestamp, payload_at));
+  put_header(memory, header_at, header_of(payload.size(), timestamp, payload_at));
 }
 
 MapEntry mapping(std::uint64_t at = kHeaderAt,
@@ -71,7 +69,8 @@ struct Reading {
 };
 
 // Reads with as many samples as the default patience allows.
-Reading read(const sys::MemoryReader& memory, const std::function<void(int)>& between = {}) {
+Reading read_context(const sys::MemoryReader& memory,
+                     const std::function<void(int)>& between = {}) {
   Reading r;
   const auto list = [] { return Result<std::vector<MapEntry>>({mapping()}); };
   const auto sleep = [&](std::chrono::milliseconds ms) {
@@ -86,7 +85,7 @@ Reading read(const sys::MemoryReader& memory, const std::function<void(int)>& be
 TEST(ProcessContext, IsReadWithoutWaiting) {
   SnapshotMemory m;
   publish(m, payload_of("shop"), 7);
-  const auto r = read(m);
+  const auto r = read_context(m);
   ASSERT_TRUE(r.sample.context);
   EXPECT_EQ(service_of(*r.sample.context), "shop");
   EXPECT_EQ(r.sample.context->header.monotonic_published_at_ns, 7U);
@@ -123,7 +122,7 @@ TEST(ProcessContext, SkipsForeignHeadersAndGoesOn) {
     for (const bool first : {true, false}) {
       SCOPED_TRACE(what);
       SnapshotMemory m;
-      put(m, first ? 0x1000 : 0x90000, header);
+      put_header(m, first ? 0x1000 : 0x90000, header);
       publish(m, payload_of("shop"), 7);
       const auto found = sample(m, first ? std::vector{mapping(0x1000), mapping()}
                                          : std::vector{mapping(), mapping(0x90000)});
@@ -161,7 +160,7 @@ TEST(ProcessContext, GoesOnBehindAPayloadThatDoesNotDecode) {
 TEST(ProcessContext, WaitsWhileTheTimestampIsZero) {
   SnapshotMemory m;
   publish(m, payload_of("shop"), 0);
-  const auto r = read(m, [&](int n) {
+  const auto r = read_context(m, [&](int n) {
     if (n == 5) publish(m, payload_of("shop"), 7);
   });
   ASSERT_TRUE(r.sample.context);
@@ -171,7 +170,7 @@ TEST(ProcessContext, WaitsWhileTheTimestampIsZero) {
 TEST(ProcessContext, GivesUpOnATimestampThatStaysZero) {
   SnapshotMemory m;
   publish(m, payload_of("shop"), 0);
-  const auto r = read(m);
+  const auto r = read_context(m);
   EXPECT_FALSE(r.sample.context);
   EXPECT_TRUE(r.sample.busy);
   EXPECT_EQ(r.slept, (std::vector{1, 2, 4, 8, 16, 32, 64, 100, 100, 100, 100}));
@@ -184,7 +183,7 @@ TEST(ProcessContext, GivesUpOnATimestampThatNeverStandsStill) {
     publish(m, payload_of("shop"), ++timestamp);
     return {};
   });
-  const auto r = read(restless);
+  const auto r = read_context(restless);
   EXPECT_FALSE(r.sample.context);
   EXPECT_TRUE(r.sample.busy);
   EXPECT_EQ(r.slept.size(), 11U);
@@ -230,7 +229,7 @@ TEST(ProcessContext, AnyOtherTimestampAtTheSecondLookDiscardsTheCopy) {
     SnapshotMemory m;
     publish(m, payload_of("old"), 7);
     const InterruptedMemory racing(m, [&](int nth, RemoteAddr) -> Result<> {
-      if (nth == 3) put(m, kHeaderAt, header_of(payload_of("old").size(), later));
+      if (nth == 3) put_header(m, kHeaderAt, header_of(payload_of("old").size(), later));
       return {};
     });
     const auto found = sample(racing);
@@ -247,7 +246,7 @@ TEST(ProcessContext, GarbageDuringAnUpdateIsNeverBelieved) {
     if (nth == 3) publish(m, payload_of("new"), 8);
     return {};
   });
-  const auto r = read(racing);
+  const auto r = read_context(racing);
   ASSERT_TRUE(r.sample.context);
   EXPECT_EQ(service_of(*r.sample.context), "new");
   EXPECT_EQ(r.slept.size(), 1U);
@@ -260,7 +259,7 @@ TEST(ProcessContext, FollowsAPointerThatMovedDuringTheCopy) {
     if (nth == 2) publish(m, payload_of("new"), 8, kHeaderAt, 0x50000);
     return {};
   });
-  const auto r = read(racing);
+  const auto r = read_context(racing);
   ASSERT_TRUE(r.sample.context);
   EXPECT_EQ(service_of(*r.sample.context), "new");
 }
@@ -269,24 +268,24 @@ TEST(ProcessContext, FollowsAPointerThatMovedDuringTheCopy) {
 TEST(ProcessContext, ATornHeaderIsNotBelieved) {
   SnapshotMemory m;
   put(m, kPayloadAt, payload_of("old"));
-  put(m, kHeaderAt, header_of(payload_of("old").size(), 8));
+  put_header(m, kHeaderAt, header_of(payload_of("old").size(), 8));
   const InterruptedMemory racing(m, [&](int nth, RemoteAddr) -> Result<> {
     if (nth == 2) publish(m, payload_of("new"), 8, kHeaderAt, 0x50000);
     return {};
   });
-  const auto r = read(racing);
+  const auto r = read_context(racing);
   ASSERT_TRUE(r.sample.context);
   EXPECT_EQ(service_of(*r.sample.context), "new");
 }
 
 TEST(ProcessContext, AFaultDuringAnUpdateIsARace) {
   SnapshotMemory m;
-  put(m, kHeaderAt, header_of(5, 7, 0xdead0000));
+  put_header(m, kHeaderAt, header_of(5, 7, 0xdead0000));
   const InterruptedMemory racing(m, [&](int nth, RemoteAddr) -> Result<> {
     if (nth == 3) publish(m, payload_of("new"), 8);
     return {};
   });
-  const auto r = read(racing);
+  const auto r = read_context(racing);
   ASSERT_TRUE(r.sample.context);
   EXPECT_EQ(service_of(*r.sample.context), "new");
 }
@@ -298,8 +297,8 @@ TEST(ProcessContext, AFaultWithoutAnUpdateIsNotWaitedFor) {
   for (const auto& [size, at] : cases) {
     SnapshotMemory m;
     put(m, kPayloadAt, "12345678");
-    put(m, kHeaderAt, header_of(size, 7, at));
-    const auto r = read(m);
+    put_header(m, kHeaderAt, header_of(size, 7, at));
+    const auto r = read_context(m);
     EXPECT_FALSE(r.sample.context || r.sample.busy) << std::hex << at;
     EXPECT_TRUE(r.slept.empty());
     ASSERT_EQ(r.sample.notes.size(), 1U);
@@ -310,7 +309,7 @@ TEST(ProcessContext, AFaultWithoutAnUpdateIsNotWaitedFor) {
 TEST(ProcessContext, AHugePayloadIsNotCopied) {
   for (const std::uint32_t size : {kPayloadLimit + 1, 1'200'000'000U, 0xffffffffU}) {
     SnapshotMemory m;
-    put(m, kHeaderAt, header_of(size, 7));
+    put_header(m, kHeaderAt, header_of(size, 7));
     std::size_t reads = 0;
     const InterruptedMemory watched(m, [&](int, RemoteAddr at) -> Result<> {
       ++reads;
@@ -325,17 +324,17 @@ TEST(ProcessContext, AHugePayloadIsNotCopied) {
 
 TEST(ProcessContext, AHugeSizeThatIsOnlyTornIsReadAgain) {
   SnapshotMemory m;
-  put(m, kHeaderAt, header_of(0xffffffff, 7));
+  put_header(m, kHeaderAt, header_of(0xffffffff, 7));
   const InterruptedMemory racing(m, [&](int nth, RemoteAddr) -> Result<> {
     if (nth == 2) publish(m, payload_of("new"), 8);
     return {};
   });
-  EXPECT_TRUE(read(racing).sample.context);
+  EXPECT_TRUE(read_context(racing).sample.context);
 }
 
 TEST(ProcessContext, AnEmptyPayloadIsAnEmptyContext) {
   SnapshotMemory m;
-  put(m, kHeaderAt, header_of(0, 7, 0));
+  put_header(m, kHeaderAt, header_of(0, 7, 0));
   const auto found = sample(m);
   ASSERT_TRUE(found.context);
   EXPECT_FALSE(found.context->message.has_resource());
@@ -379,7 +378,7 @@ TEST(ProcessContext, AnEqualHeaderIsNotCopiedAgain) {
   EXPECT_EQ(service_of(*sample(m, {mapping()}, known).context), "two");
   publish(m, payload_of("three"), 7, 0x30000);
   EXPECT_EQ(service_of(*sample(m, {mapping(0x30000)}, known).context), "three");
-  put(m, kHeaderAt, abi::ProcessHeader{});
+  put_header(m, kHeaderAt, abi::ProcessHeader{});
   EXPECT_FALSE(sample(m, {mapping()}, known).context);
 }
 
@@ -395,7 +394,7 @@ std::shared_ptr<ProcessContext> decode(const std::string& bytes) {
   return r ? *r : nullptr;
 }
 
-KeyValue* add(ProcessContextMessage& message, std::string_view key) {
+KeyValue* add_attribute(ProcessContextMessage& message, std::string_view key) {
   auto* a = message.add_attributes();
   a->set_key(std::string(key));
   return a;
@@ -430,8 +429,9 @@ TEST(Payload, RefusesGarbage) {
 
 TEST(Payload, FindsTheReferenceDataOfThreads) {
   ProcessContextMessage message;
-  add(message, abi::kSchemaVersionKey)->mutable_value()->set_string_value("tls_v1");
-  auto* keys = add(message, abi::kAttributeKeyMapKey)->mutable_value()->mutable_array_value();
+  add_attribute(message, abi::kSchemaVersionKey)->mutable_value()->set_string_value("tls_v1");
+  auto* keys =
+      add_attribute(message, abi::kAttributeKeyMapKey)->mutable_value()->mutable_array_value();
   keys->add_values()->set_string_value("zero");
   keys->add_values()->set_int_value(1);
   keys->add_values();
@@ -445,8 +445,8 @@ TEST(Payload, FindsTheReferenceDataOfThreads) {
 
 TEST(Payload, ASchemaThatIsNoStringIsNone) {
   ProcessContextMessage message;
-  add(message, abi::kSchemaVersionKey)->mutable_value()->set_int_value(1);
-  add(message, abi::kAttributeKeyMapKey)->mutable_value()->set_string_value("x");
+  add_attribute(message, abi::kSchemaVersionKey)->mutable_value()->set_int_value(1);
+  add_attribute(message, abi::kAttributeKeyMapKey)->mutable_value()->set_string_value("x");
   const auto context = decode(message.SerializeAsString());
   EXPECT_TRUE(context->has_schema);
   EXPECT_EQ(context->schema, "");
@@ -455,7 +455,8 @@ TEST(Payload, ASchemaThatIsNoStringIsNone) {
 
 TEST(Payload, AnOverlongKeyMapIsCut) {
   ProcessContextMessage message;
-  auto* keys = add(message, abi::kAttributeKeyMapKey)->mutable_value()->mutable_array_value();
+  auto* keys =
+      add_attribute(message, abi::kAttributeKeyMapKey)->mutable_value()->mutable_array_value();
   for (int i = 0; i < 300; ++i) keys->add_values()->set_string_value(std::to_string(i));
   const auto context = decode(message.SerializeAsString());
   ASSERT_EQ(context->keys.size(), 256U);

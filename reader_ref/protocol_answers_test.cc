@@ -10,6 +10,7 @@
 #include <string>
 
 #include "abi/thread_record.h"
+#include "reader_ref/literal_context.h"
 
 namespace ctxconf::reader {
 namespace {
@@ -17,14 +18,8 @@ namespace {
 using nlohmann::json;
 using opentelemetry::proto::common::v1::AnyValue;
 
-AnyValue* add(KeyValues* attributes, const std::string& key) {
-  auto* a = attributes->Add();
-  a->set_key(key);
-  return a->mutable_value();
-}
-
 template <class Fill>
-sys::Result<ProcessReport> report_with(Fill fill) {
+sys::Result<ProcessReport> result_with(Fill fill) {
   auto context = std::make_shared<ProcessContext>();
   fill(context->message);
   ProcessReport report;
@@ -35,7 +30,7 @@ sys::Result<ProcessReport> report_with(Fill fill) {
 sys::Result<ProcessReport> failed(int err) { return sys::fail("read process", err, ""); }
 
 TEST(AnswerAboutProcess, HasEveryKindOfValueAsInOtlpJson) {
-  const auto report = report_with([](ProcessContextMessage& m) {
+  const auto report = result_with([](ProcessContextMessage& m) {
     auto* a = m.mutable_attributes();
     add(a, "s")->set_string_value("text");
     add(a, "b")->set_bool_value(false);
@@ -67,7 +62,7 @@ TEST(AnswerAboutProcess, EncodesBytesOfEachLength) {
                                     {"foo", "Zm9v"},
                                     {"foob", "Zm9vYg=="},
                                     {"\xff\xfe", "//4="}}) {
-    const auto report = report_with([&](ProcessContextMessage& m) {
+    const auto report = result_with([&](ProcessContextMessage& m) {
       add(m.mutable_attributes(), "b")->set_bytes_value(bytes);
     });
     EXPECT_EQ(answer_about_process(report)["context"]["attributes"][0]["value"]["bytesValue"],
@@ -76,7 +71,7 @@ TEST(AnswerAboutProcess, EncodesBytesOfEachLength) {
 }
 
 TEST(AnswerAboutProcess, KeepsAnEmptyKeyAndTheLastOfEqualOnes) {
-  const auto report = report_with([](ProcessContextMessage& m) {
+  const auto report = result_with([](ProcessContextMessage& m) {
     auto* a = m.mutable_resource()->mutable_attributes();
     for (const char* value : {"1", "2"}) {
       add(a, "")->set_string_value(value);

@@ -11,13 +11,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLong{60'000};
+constexpr milliseconds kLongTimeout{60'000};
 
 TEST(ReadingChild, KeepsItsStateAndItsAnswersMayBeLong) {
   int calls = 0;
   ReadingChild child(
       [&](pid_t pid) { return std::string(1U << 20U, 'x') + std::to_string(pid + ++calls); },
-      kLong);
+      kLongTimeout);
   EXPECT_TRUE(child.ask(40)->ends_with("x41"));
   EXPECT_TRUE(child.ask(40)->ends_with("x42"));
   EXPECT_EQ(calls, 0);  // it ran in another process
@@ -40,7 +40,7 @@ TEST(ReadingChild, OneThatCrashesIsReplaced) {
         if (pid == 1) _exit(1);
         return std::to_string(pid);
       },
-      kLong);
+      kLongTimeout);
   EXPECT_EQ(child.ask(1).error().err, EPIPE);
   EXPECT_EQ(*child.ask(2), "2");
 }

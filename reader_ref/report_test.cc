@@ -5,17 +5,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "reader_ref/literal_context.h"
+
 namespace ctxconf::reader {
 namespace {
 
 using nlohmann::json;
 using opentelemetry::proto::common::v1::AnyValue;
-
-AnyValue* add(KeyValues* attributes, const std::string& key) {
-  auto* a = attributes->Add();
-  a->set_key(key);
-  return a->mutable_value();
-}
 
 // A report with a context that `fill` makes.
 template <class Fill>

@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "reader_ref/literal_context.h"
+
 namespace ctxconf::reader {
 namespace {
 
@@ -39,10 +41,6 @@ abi::ThreadRecordHead head_of(std::size_t area) {
   h.trace_flags = 3;
   h.attrs_data_size = static_cast<std::uint16_t>(area);
   return h;
-}
-
-void put(SnapshotMemory& memory, std::uint64_t at, const std::string& bytes) {
-  memory.put(RemoteAddr(at), std::as_bytes(std::span(bytes)));
 }
 
 // A slot that points to the head, with the area after it.

@@ -18,7 +18,7 @@ ReaderTraits traits(const json& reader) { return ReaderTraits(json{{"reader", re
 
 json pair(const std::string& key, const json& value) { return {{"key", key}, {"value", value}}; }
 
-json text(const std::string& value) { return {{"stringValue", value}}; }
+json text_value(const std::string& value) { return {{"stringValue", value}}; }
 
 using List = std::vector<json>;
 
@@ -36,8 +36,8 @@ AllowedAnswer accepting(const json& content) {
   return {.result = "accept", .content = content.dump()};
 }
 
-constexpr const char* kTrace = "4bf92f3577b34da6a3ce929d0e0e4736";
-constexpr const char* kSpan = "00f067aa0ba902b7";
+constexpr const char* kTraceId = "4bf92f3577b34da6a3ce929d0e0e4736";
+constexpr const char* kSpanId = "00f067aa0ba902b7";
 
 TEST(ReaderAnswers, TheResultIsCompared) {
   const json absent = {{"ok", true}, {"result", "absent"}};
@@ -77,44 +77,44 @@ TEST(ReaderAnswers, AWrongValueIsShownAsTheReaderAnsweredIt) {
   const auto list = [](const json& one) {
     return json{{"arrayValue", {{"values", json::array({one})}}}};
   };
-  EXPECT_EQ(shown(list(text("b")), list(text("a"))),
+  EXPECT_EQ(shown(list(text_value("b")), list(text_value("a"))),
             R"(the Resource has a = {"arrayValue":{"values":[{"stringValue":"b"}]}}, )"
             R"(expected {"arrayValue":{"values":[{"stringValue":"a"}]}})");
 }
 
 TEST(ReaderAnswers, AResourceIsComparedExactlyOrAtLeast) {
-  const json reply = process_reply({pair("a", text("1")), pair("b", text("2"))});
-  const json both = {{"a", text("1")}, {"b", text("2")}};
-  const json one = {{"a", text("1")}};
+  const json reply = process_reply({pair("a", text_value("1")), pair("b", text_value("2"))});
+  const json both = {{"a", text_value("1")}, {"b", text_value("2")}};
+  const json one = {{"a", text_value("1")}};
   EXPECT_EQ(difference(accepting({{"resource", both}}), reply, no_traits()), "");
   EXPECT_EQ(difference(accepting({{"resource_has", one}}), reply, no_traits()), "");
   EXPECT_EQ(difference(accepting({{"resource", one}}), reply, no_traits()),
             "the Resource has b, which is not there");
-  EXPECT_EQ(difference(accepting({{"resource", {{"a", text("x")}}}}), reply, no_traits()),
+  EXPECT_EQ(difference(accepting({{"resource", {{"a", text_value("x")}}}}), reply, no_traits()),
             R"(the Resource has a = {"stringValue":"1"}, expected {"stringValue":"x"})");
-  EXPECT_EQ(difference(accepting({{"resource_has", {{"c", text("3")}}}}), reply, no_traits()),
+  EXPECT_EQ(difference(accepting({{"resource_has", {{"c", text_value("3")}}}}), reply, no_traits()),
             "the Resource lacks c");
 }
 
 TEST(ReaderAnswers, Field2IsComparedByItself) {
-  const json reply = process_reply(List{}, {pair("a", text("1"))});
-  EXPECT_EQ(
-      difference(accepting({{"resource", json::object()}, {"attributes", {{"a", text("1")}}}}),
-                 reply, no_traits()),
-      "");
+  const json reply = process_reply(List{}, {pair("a", text_value("1"))});
+  EXPECT_EQ(difference(
+                accepting({{"resource", json::object()}, {"attributes", {{"a", text_value("1")}}}}),
+                reply, no_traits()),
+            "");
   EXPECT_EQ(difference(accepting({{"attributes", json::object()}}), reply, no_traits()),
             "field 2 has a, which is not there");
 }
 
 TEST(ReaderAnswers, AnEmptyKeyIsAKey) {
-  const json reply = process_reply({pair("", text("x"))});
-  EXPECT_EQ(difference(accepting({{"resource", {{"", text("x")}}}}), reply, no_traits()), "");
+  const json reply = process_reply({pair("", text_value("x"))});
+  EXPECT_EQ(difference(accepting({{"resource", {{"", text_value("x")}}}}), reply, no_traits()), "");
 }
 
 TEST(ReaderAnswers, AKeyWithTwoValuesIsNowhereRight) {
-  const json reply = process_reply({pair("a", text("1")), pair("a", text("2"))});
+  const json reply = process_reply({pair("a", text_value("1")), pair("a", text_value("2"))});
   for (const char* value : {"1", "2"}) {
-    EXPECT_EQ(difference(accepting({{"resource", {{"a", text(value)}}}}), reply, no_traits()),
+    EXPECT_EQ(difference(accepting({{"resource", {{"a", text_value(value)}}}}), reply, no_traits()),
               "the Resource has a twice");
   }
 }
@@ -133,7 +133,7 @@ TEST(ReaderAnswers, OneNumberHasSeveralTexts) {
       "");
   // An integer is no string.
   EXPECT_NE(difference(accepting({{"resource", {{"i", {{"intValue", "7"}}}}}}),
-                       process_reply({pair("i", text("7"))}), no_traits()),
+                       process_reply({pair("i", text_value("7"))}), no_traits()),
             "");
 }
 
@@ -141,22 +141,22 @@ TEST(ReaderAnswers, AListOfPairsHasNoOrder) {
   const auto list = [](const json& a, const json& b) {
     return json{{"kvlistValue", {{"values", List{a, b}}}}};
   };
-  const json a = pair("a", text("1"));
-  const json b = pair("b", text("2"));
+  const json a = pair("a", text_value("1"));
+  const json b = pair("b", text_value("2"));
   EXPECT_EQ(difference(accepting({{"resource", {{"l", list(a, b)}}}}),
                        process_reply({pair("l", list(b, a))}), no_traits()),
             "");
-  const json array = {{"arrayValue", {{"values", List{text("1"), text("2")}}}}};
-  const json turned = {{"arrayValue", {{"values", List{text("2"), text("1")}}}}};
+  const json array = {{"arrayValue", {{"values", List{text_value("1"), text_value("2")}}}}};
+  const json turned = {{"arrayValue", {{"values", List{text_value("2"), text_value("1")}}}}};
   EXPECT_NE(difference(accepting({{"resource", {{"l", array}}}}),
                        process_reply({pair("l", turned)}), no_traits()),
             "");
 }
 
 TEST(ReaderAnswers, WhatTheAdapterDoesNotDeclareMayBeMissing) {
-  const json wanted = {{"resource", {{"i", {{"intValue", "7"}}}, {"s", text("x")}}},
-                       {"attributes", {{"k", text("v")}}}};
-  const json reply = process_reply({pair("s", text("x")), pair("i", text("7"))});
+  const json wanted = {{"resource", {{"i", {{"intValue", "7"}}}, {"s", text_value("x")}}},
+                       {"attributes", {{"k", text_value("v")}}}};
+  const json reply = process_reply({pair("s", text_value("x")), pair("i", text_value("7"))});
   EXPECT_NE(difference(accepting(wanted), reply, no_traits()), "");
   EXPECT_EQ(difference(accepting(wanted), reply,
                        traits({{"kinds", {"string"}}, {"fields", {"resource"}}})),
@@ -164,8 +164,8 @@ TEST(ReaderAnswers, WhatTheAdapterDoesNotDeclareMayBeMissing) {
 }
 
 TEST(ReaderAnswers, IdsAndFlagsOfARecord) {
-  const json wanted = {{"trace_id", kTrace}, {"span_id", kSpan}, {"flags", 3}};
-  const json right = {{"trace_id", kTrace}, {"span_id", kSpan}, {"flags", 3}};
+  const json wanted = {{"trace_id", kTraceId}, {"span_id", kSpanId}, {"flags", 3}};
+  const json right = {{"trace_id", kTraceId}, {"span_id", kSpanId}, {"flags", 3}};
   EXPECT_EQ(difference(accepting(wanted), record_reply(right), no_traits()), "");
   json other = right;
   other["flags"] = 1;
@@ -173,7 +173,7 @@ TEST(ReaderAnswers, IdsAndFlagsOfARecord) {
             "flags are 1, expected 3");
   EXPECT_EQ(difference(accepting(wanted), record_reply(other), traits({{"flags", false}})), "");
   other = right;
-  other["span_id"] = kTrace;
+  other["span_id"] = kTraceId;
   EXPECT_THAT(difference(accepting(wanted), record_reply(other), no_traits()),
               HasSubstr("span_id is"));
 }
@@ -207,9 +207,9 @@ TEST(ReaderAnswers, AttributesOfARecord) {
 TEST(ReaderAnswers, AClaimIsSatisfiedByAnyOfItsAnswers) {
   AnswerClaim claim;
   claim.allowed = {{.result = "absent", .content = {}},
-                   accepting({{"resource", {{"a", text("1")}}}})};
+                   accepting({{"resource", {{"a", text_value("1")}}}})};
   EXPECT_EQ(problem_with(claim, {{"ok", true}, {"result", "absent"}}, no_traits()), "");
-  EXPECT_EQ(problem_with(claim, process_reply({pair("a", text("1"))}), no_traits()), "");
+  EXPECT_EQ(problem_with(claim, process_reply({pair("a", text_value("1"))}), no_traits()), "");
   // The one with the same result is the nearest.
   EXPECT_EQ(problem_with(claim, process_reply({}), no_traits()), "the Resource lacks a");
   EXPECT_EQ(problem_with(claim, {{"ok", true}, {"result", "retry"}}, no_traits()),
@@ -220,14 +220,14 @@ TEST(ReaderAnswers, TextsThatMustNotOccur) {
   AnswerClaim claim;
   claim.allowed = {accepting(json::object())};
   claim.never = {"secret"};
-  EXPECT_EQ(problem_with(claim, process_reply({pair("a", text("my secret"))}), no_traits()),
+  EXPECT_EQ(problem_with(claim, process_reply({pair("a", text_value("my secret"))}), no_traits()),
             "it has \"secret\"");
 }
 
 TEST(ReaderAnswers, HostileRepliesAreCompared) {
-  const AllowedAnswer wanted = accepting({{"resource", {{"a", text("1")}}},
+  const AllowedAnswer wanted = accepting({{"resource", {{"a", text_value("1")}}},
                                           {"attributes", json::object()},
-                                          {"trace_id", kTrace},
+                                          {"trace_id", kTraceId},
                                           {"names", {{"a", "1"}}}});
   for (const json& reply :
        {json(), json(7), json::array(), json{{"result", json::array()}},
@@ -239,20 +239,20 @@ TEST(ReaderAnswers, HostileRepliesAreCompared) {
     EXPECT_FALSE(shown_answer(reply).empty()) << reply;
   }
   // As deep as a hostile reader wants.
-  json deep = text("x");
+  json deep = text_value("x");
   for (int i = 0; i < 200; ++i) deep = {{"arrayValue", {{"values", List{deep}}}}};
   EXPECT_NE(difference(wanted, process_reply({pair("a", deep)}), no_traits()), "");
 }
 
 TEST(ReaderAnswers, TheKindOfAValue) {
-  EXPECT_EQ(kind_of_value(text("x")), "string");
+  EXPECT_EQ(kind_of_value(text_value("x")), "string");
   EXPECT_EQ(kind_of_value({{"bytesValue", "AA=="}}), "bytes");
   EXPECT_EQ(kind_of_value(json::object()), "empty");
   EXPECT_EQ(kind_of_value(7), "");
 }
 
 TEST(ReaderAnswers, AnAnswerInALine) {
-  EXPECT_EQ(shown_answer(process_reply({pair("service.name", text("shop"))})),
+  EXPECT_EQ(shown_answer(process_reply({pair("service.name", text_value("shop"))})),
             "accept, Resource service.name=\"shop\"");
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "conformance/judge/judge.h"
+#include "conformance/rules/literal_evidence.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -20,18 +21,16 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr std::uint64_t kAt = 0x7f0000000000;
-
 Snapshot snapshot_of_context() {
   Snapshot s;
   s.moments = {Moment::kPeriodic, Moment::kExit};
   s.times = 2;
   s.first_seen_ns = 2'000'000'000;
   s.last_seen_ns = 3'000'000'000;
-  Candidate c =
-      mapped_header(kAt, "/memfd:OTEL_CTX (deleted)", header_bytes(1'900'000'000, kAt + 64));
+  Candidate c = mapped_header(kMapping, "/memfd:OTEL_CTX (deleted)",
+                              header_bytes(1'900'000'000, kMapping + 64));
   c.vm_flags = {"rd wr mr mw me"};
-  c.memory.push_back(payload_block(kAt + 64));
+  c.memory.push_back(payload_block(kMapping + 64));
   s.candidates = {c};
   return s;
 }
@@ -57,7 +56,7 @@ struct Matrix : LiteralRecording {
     SystemCall call;
     call.tid = 12;
     call.name = c.injections.front().call;
-    call.args = {kAt, 4096, 10};
+    call.args = {kMapping, 4096, 10};
     call.entered_ns = 1'500'000'000;
     call.entered_order = 1;
     call.left_order = 2;

@@ -10,7 +10,7 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::string_view kRequirement = "pctx.header.version";
+constexpr std::string_view kVersionRequirement = "pctx.header.version";
 constexpr std::size_t kNoLimit = std::size_t{64} << 20U;
 
 Image image(ImageKey key, std::uint32_t version) {
@@ -39,7 +39,7 @@ Image image(ImageKey key, std::uint32_t version) {
   return out;
 }
 
-Process process(std::int32_t pid, const std::vector<std::uint32_t>& versions) {
+Process process_with_versions(std::int32_t pid, const std::vector<std::uint32_t>& versions) {
   Process out;
   out.pid = pid;
   out.exit_code = 0;
@@ -50,14 +50,14 @@ Process process(std::int32_t pid, const std::vector<std::uint32_t>& versions) {
 }
 
 std::vector<const Requirement*> the_requirement() {
-  return {Catalogue::builtin().find(std::string(kRequirement))};
+  return {Catalogue::builtin().find(std::string(kVersionRequirement))};
 }
 
 Timeline recording() {
   Timeline t;
   t.target = {"./app"};
   t.notes = {"a note"};
-  t.processes = {process(10, {2, 7, 2}), process(20, {2})};
+  t.processes = {process_with_versions(10, {2, 7, 2}), process_with_versions(20, {2})};
   return t;
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "abi/process_header.h"
+#include "conformance/observe/valid_context.h"
 #include "sys/child.h"
 #include "sys/fd.h"
 
@@ -68,10 +69,10 @@ class Writer {
 };
 
 // Forks; `body` gets the write end of a pipe, and this keeps the read end.
-class Forked {
+class PipedChild {
  public:
   template <class Body>
-  explicit Forked(const Body& body) {
+  explicit PipedChild(const Body& body) {
     std::array<int, 2> ends{};
     EXPECT_EQ(pipe(ends.data()), 0);
     pid_ = fork();
@@ -84,12 +85,12 @@ class Forked {
     close(ends[1]);
     from_ = sys::Fd(ends[0]);
   }
-  ~Forked() {
+  ~PipedChild() {
     kill(pid_, SIGKILL);
     EXPECT_EQ(waitpid(pid_, nullptr, 0), pid_);
   }
-  Forked(const Forked&) = delete;
-  Forked& operator=(const Forked&) = delete;
+  PipedChild(const PipedChild&) = delete;
+  PipedChild& operator=(const PipedChild&) = delete;
   pid_t pid() const { return pid_; }
   std::string hear() const {
     std::array<char, 4096> text{};
@@ -112,13 +113,6 @@ const Process* process_of(const Timeline& t, pid_t pid) {
     if (p.pid == pid) return &p;
   }
   return nullptr;
-}
-
-bool has_valid_context(const Snapshot& s) {
-  return std::ranges::any_of(s.candidates, [](const Candidate& c) {
-    const auto h = abi::decode_process_header(c.memory.front().bytes);
-    return h && abi::is_valid(*h);
-  });
 }
 
 AttachOptions watching(std::vector<pid_t> pids, std::chrono::milliseconds how_long) {
@@ -204,7 +198,7 @@ TEST_F(AttachTest, FindsEveryProcessThatPublishes) {
 }
 
 TEST_F(AttachTest, LeavesOutProcessesThatDoNotPublish) {
-  const Forked idle([](int to) { say(to, "ready"); });
+  const PipedChild idle([](int to) { say(to, "ready"); });
   EXPECT_EQ(idle.hear(), "ready");
   ASSERT_TRUE(record_attach(watching({}, 0ms), timeline_));
   EXPECT_EQ(process_of(timeline_, idle.pid()), nullptr);
@@ -224,11 +218,11 @@ TEST_F(AttachTest, SaysThatThereIsNoSuchProcess) {
 }
 
 TEST_F(AttachTest, SaysThatAProcessMayNotBeLookedAt) {
-  const Forked closed([](int to) {
+  const PipedChild closed([](int to) {
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0) say(to, "ready");
   });
   EXPECT_EQ(closed.hear(), "ready");
-  const Forked observer([&](int to) {
+  const PipedChild observer([&](int to) {
     if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0)) _exit(1);
     Timeline t;
     const auto one = record_attach(watching({closed.pid()}, 0ms), t);
@@ -246,7 +240,7 @@ TEST_F(AttachTest, SaysThatAProcessMayNotBeLookedAt) {
 // What a process says that attaches to all: its notes, and whether it recorded `pid`. A thread of
 // it stays where the time was used up.
 std::string heard_of(pid_t pid, const AttachOptions& options) {
-  const Forked observer([&](int to) {
+  const PipedChild observer([&](int to) {
     Timeline t;
     const auto all = record_attach(options, t);
     std::string heard = all && all->left_a_thread ? "left a thread" : "none left";
@@ -320,7 +314,7 @@ void publish_until_looked_at(int to) {
 }
 
 TEST_F(AttachTest, AProcessMayEndWhileItIsObserved) {
-  const Forked brief([](int to) {
+  const PipedChild brief([](int to) {
     publish_until_looked_at(to);
     _exit(0);
   });
@@ -337,7 +331,7 @@ TEST_F(AttachTest, AProcessMayEndWhileItIsObserved) {
 }
 
 TEST_F(AttachTest, AnExecBeginsAnotherImage) {
-  const Forked changing([](int to) {
+  const PipedChild changing([](int to) {
     publish_until_looked_at(to);
     execl("/bin/sleep", "sleep", "60", nullptr);
     _exit(1);

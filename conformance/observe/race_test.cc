@@ -20,7 +20,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr sys::RemoteAddr kHeader(0x7000);
-constexpr sys::RemoteAddr kPayload(0x8000);
+constexpr sys::RemoteAddr kPayloadAt(0x8000);
 constexpr sys::RemoteAddr kOtherPayload(0x9000);
 
 // A read copies the timestamp, the header, the payload and the timestamp.
@@ -32,14 +32,14 @@ struct RaceTest : testing::Test {
                                   return {};
                                 }};
   RaceRecorder recorder{memory, kHeader, true};
-  abi::ProcessHeader header{abi::kSignature, abi::kVersion, 0, 111, kPayload.raw()};
+  abi::ProcessHeader header{abi::kSignature, abi::kVersion, 0, 111, kPayloadAt.raw()};
 
   RaceTest() { content(1); }
   void put_header() { bytes.put(kHeader, std::as_bytes(std::span(&header, 1))); }
   // Both of one update: the timestamp does not change.
   void content(int number) {
     const auto n = static_cast<std::uint64_t>(number);
-    put_payload(kPayload,
+    put_payload(kPayloadAt,
                 {{"service.name", numbered("a", n)}, {"ctxconf.churn", numbered("b", n)}});
   }
   void put_payload(sys::RemoteAddr at,
@@ -103,16 +103,17 @@ TEST_F(RaceTest, APayloadThatMovedWithItsBytesIsTheSameContent) {
 }
 
 TEST_F(RaceTest, KeepsWhatIsNotOfOneUpdate) {
-  put_payload(kPayload, {{"service.name", numbered("a", 7)}, {"ctxconf.churn", numbered("b", 8)}});
+  put_payload(kPayloadAt,
+              {{"service.name", numbered("a", 7)}, {"ctxconf.churn", numbered("b", 8)}});
   EXPECT_THAT(read().kept, SizeIs(1));
   timestamp(222);
-  put_payload(kPayload, {{"service.name", numbered("a", 7)},
-                         {"ctxconf.cut", "b-000000000"},
-                         {"ctxconf.none", "b"},
-                         {"other", numbered("b", 8)}});
+  put_payload(kPayloadAt, {{"service.name", numbered("a", 7)},
+                           {"ctxconf.cut", "b-000000000"},
+                           {"ctxconf.none", "b"},
+                           {"other", numbered("b", 8)}});
   EXPECT_THAT(read().kept, SizeIs(1)) << "a truncated number, and the key of another value";
   timestamp(333);
-  bytes.put(kPayload, std::vector<std::byte>(header.payload_size, std::byte{0xff}));
+  bytes.put(kPayloadAt, std::vector<std::byte>(header.payload_size, std::byte{0xff}));
   EXPECT_THAT(read().kept, SizeIs(1)) << "bytes that are not a message contain no number";
 }
 

@@ -40,7 +40,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-using Clock = std::chrono::steady_clock;
+using std::chrono::steady_clock;
 
 std::size_t page() { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
 std::uint64_t address_of(const void* p) { return reinterpret_cast<std::uintptr_t>(p); }
@@ -115,7 +115,7 @@ void fill_header(char* header, std::uint64_t payload, std::uint64_t size,
 
 // ---- In the test
 
-constexpr std::string_view kPayload = "what a writer has to say";
+constexpr std::string_view kPayloadText = "what a writer has to say";
 
 // A forked process that runs `body`, then waits for its end.
 class Forked {
@@ -230,7 +230,7 @@ bool covers(const std::vector<sys::MapEntry>& entries, std::uint64_t address) {
       entries, [&](const sys::MapEntry& e) { return e.range.contains(sys::RemoteAddr(address)); });
 }
 
-std::uint64_t fnv1a(std::string_view bytes) {
+std::uint64_t expected_hash(std::string_view bytes) {
   std::uint64_t hash = 14695981039346656037U;
   for (const char c : bytes) {
     hash ^= static_cast<unsigned char>(c);
@@ -257,12 +257,12 @@ class SnapshotTest : public testing::Test {
   }
 };
 
-// Publishes kPayload in a page of its own; reports header and payload.
+// Publishes kPayloadText in a page of its own; reports header and payload.
 void publish(const Talk& talk) {
   char* payload = map_pages(1);
-  std::memcpy(payload, kPayload.data(), kPayload.size());
+  std::memcpy(payload, kPayloadText.data(), kPayloadText.size());
   char* header = map_memfd(1);
-  fill_header(header, address_of(payload), kPayload.size());
+  fill_header(header, address_of(payload), kPayloadText.size());
   talk.say(address_of(header));
   talk.say(address_of(payload));
 }
@@ -302,13 +302,13 @@ TEST_F(SnapshotTest, RecordsALegalContextWhole) {
   EXPECT_EQ(c.memory.front().at.raw(), header);
   EXPECT_TRUE(abi::is_valid(header_of(c)));
   EXPECT_EQ(header_of(c).payload, payload);
-  const auto& block = block_at(c, payload, kPayload.size());
-  EXPECT_EQ(block.readable, kPayload.size());
-  EXPECT_EQ(text_of(block), kPayload);
-  EXPECT_EQ(block.hash, fnv1a(kPayload));
+  const auto& block = block_at(c, payload, kPayloadText.size());
+  EXPECT_EQ(block.readable, kPayloadText.size());
+  EXPECT_EQ(text_of(block), kPayloadText);
+  EXPECT_EQ(block.hash, expected_hash(kPayloadText));
   // The bytes after header and payload, in case a size is too small.
   EXPECT_EQ(block_at(c, header + sizeof(abi::ProcessHeader), 64).bytes.size(), 64U);
-  EXPECT_EQ(block_at(c, payload + kPayload.size(), 64).bytes.size(), 64U);
+  EXPECT_EQ(block_at(c, payload + kPayloadText.size(), 64).bytes.size(), 64U);
   ASSERT_EQ(c.vm_flags.size(), 1U);
   EXPECT_TRUE(has_flag(c.vm_flags[0], "dc")) << c.vm_flags[0].value_or("none");
   EXPECT_TRUE(has_flag(c.vm_flags[0], "wr")) << c.vm_flags[0].value_or("none");
@@ -342,7 +342,7 @@ TEST_F(SnapshotTest, AProcessWithoutContextHasASnapshotThatSaysSo) {
 TEST_F(SnapshotTest, EqualStatesAreOneSnapshot) {
   const Forked child([](const Talk& talk) {
     char* header = map_memfd(1);
-    fill_header(header, address_of(kPayload.data()), kPayload.size(), 1);
+    fill_header(header, address_of(kPayloadText.data()), kPayloadText.size(), 1);
     talk.say(0);
     talk.hear();
     header[100] = 'x';  // neither header nor payload
@@ -382,7 +382,7 @@ TEST_F(SnapshotTest, EqualStatesAreOneSnapshot) {
   EXPECT_EQ(last_of(r).moment, Moment::kNamed);
   // A change is examined in full, even in a quick look.
   EXPECT_TRUE(has_flag(only_candidate(r).vm_flags.at(0), "dc"));
-  EXPECT_TRUE(covers(only_candidate(r).neighbours, address_of(kPayload.data())));
+  EXPECT_TRUE(covers(only_candidate(r).neighbours, address_of(kPayloadText.data())));
   EXPECT_EQ(r.last_publication_ns(), published) << "an update is not a publication";
 
   child.step();
@@ -398,7 +398,7 @@ TEST_F(SnapshotTest, EqualStatesAreOneSnapshot) {
 TEST_F(SnapshotTest, TheLimitKeepsTheLastState) {
   const Forked child([](const Talk& talk) {
     char* header = map_memfd(1);
-    fill_header(header, address_of(kPayload.data()), kPayload.size(), 1);
+    fill_header(header, address_of(kPayloadText.data()), kPayloadText.size(), 1);
     talk.say(0);
     for (std::uint64_t i = 2;; ++i) {
       talk.hear();
@@ -502,7 +502,7 @@ TEST_F(SnapshotTest, OnlySoManyStatesAreJudgedBeforeTheyGo) {
 TEST_F(SnapshotTest, ASplitMappingIsOneCandidate) {
   const Forked child([](const Talk& talk) {
     char* header = map_memfd(2);
-    fill_header(header, address_of(kPayload.data()), kPayload.size());
+    fill_header(header, address_of(kPayloadText.data()), kPayloadText.size());
     need(mprotect(header + page(), page(), PROT_READ) == 0);
     talk.say(address_of(header));
   });
@@ -525,7 +525,7 @@ TEST_F(SnapshotTest, AdjacentMappingsOfTwoFilesAreTwoCandidates) {
     char* both = map_pages(2);
     for (int i = 0; i < 2; ++i) {
       char* header = map_memfd(1, "OTEL_CTX", both + static_cast<std::size_t>(i) * page());
-      fill_header(header, address_of(kPayload.data()), kPayload.size());
+      fill_header(header, address_of(kPayloadText.data()), kPayloadText.size());
     }
     talk.say(0);
   });
@@ -538,7 +538,7 @@ TEST_F(SnapshotTest, AdjacentMappingsOfTwoFilesAreTwoCandidates) {
 TEST_F(SnapshotTest, MoreCandidatesThanTheLimitAreNoted) {
   const Forked child([](const Talk& talk) {
     for (int i = 0; i < 5; ++i) {
-      fill_header(map_memfd(1), address_of(kPayload.data()), kPayload.size());
+      fill_header(map_memfd(1), address_of(kPayloadText.data()), kPayloadText.size());
     }
     talk.say(0);
   });
@@ -553,9 +553,9 @@ TEST_F(SnapshotTest, MoreCandidatesThanTheLimitAreNoted) {
 
 TEST_F(SnapshotTest, BlankMappingsHideNoContext) {
   const Forked child([](const Talk& talk) {
-    fill_header(map_memfd(1), address_of(kPayload.data()), kPayload.size());
+    fill_header(map_memfd(1), address_of(kPayloadText.data()), kPayloadText.size());
     for (int i = 0; i < 4; ++i) map_memfd(1);
-    fill_header(map_memfd(1), address_of(kPayload.data()), kPayload.size());
+    fill_header(map_memfd(1), address_of(kPayloadText.data()), kPayloadText.size());
     for (int i = 0; i < 4; ++i) map_memfd(1);
     talk.say(0);
   });
@@ -573,7 +573,7 @@ TEST_F(SnapshotTest, BlankMappingsHideNoContext) {
 TEST_F(SnapshotTest, WithVeryManyCandidatesNoLookIsTakenForEachCall) {
   const Forked child([](const Talk& talk) {
     for (int i = 0; i < 5; ++i) {
-      fill_header(map_memfd(1), address_of(kPayload.data()), kPayload.size());
+      fill_header(map_memfd(1), address_of(kPayloadText.data()), kPayloadText.size());
     }
     talk.say(0);
   });
@@ -601,7 +601,7 @@ TEST_F(SnapshotTest, AHeaderFurtherInIsFound) {
          {std::size_t{64}, (std::size_t{1} << 16U) - 32, std::size_t{68}, std::size_t{1} << 16U}) {
       talk.hear();
       std::memset(region, 0, 40 * page());
-      fill_header(region + at, address_of(kPayload.data()), kPayload.size());
+      fill_header(region + at, address_of(kPayloadText.data()), kPayloadText.size());
       talk.say(0);
     }
   });
@@ -619,7 +619,7 @@ TEST_F(SnapshotTest, AHeaderFurtherInIsFound) {
 TEST_F(SnapshotTest, AHiddenHeaderIsFoundByAThoroughLook) {
   const Forked child([](const Talk& talk) {
     char* header = map_memfd(1, "otel");
-    fill_header(header, address_of(kPayload.data()), kPayload.size());
+    fill_header(header, address_of(kPayloadText.data()), kPayloadText.size());
     talk.say(address_of(header));
     talk.hear();
     char* named = map_memfd(1);
@@ -638,8 +638,9 @@ TEST_F(SnapshotTest, AHiddenHeaderIsFoundByAThoroughLook) {
   EXPECT_FALSE(only_candidate(r).named);
   EXPECT_EQ(only_candidate(r).entries.at(0).range.begin().raw(), hidden);
   EXPECT_THAT(only_candidate(r).entries.at(0).name, HasSubstr("/memfd:otel"));
-  EXPECT_EQ(text_of(block_at(only_candidate(r), address_of(kPayload.data()), kPayload.size())),
-            kPayload);
+  EXPECT_EQ(
+      text_of(block_at(only_candidate(r), address_of(kPayloadText.data()), kPayloadText.size())),
+      kPayloadText);
   EXPECT_FALSE(r.saw_candidate());
 
   // When a reader can find something, what it cannot find does not matter.
@@ -658,7 +659,7 @@ TEST_F(SnapshotTest, AHiddenHeaderInAnonymousMemoryIsFound) {
     // Guard pages keep it from being merged with its neighbours.
     char* middle = map_pages(3, PROT_NONE) + page();
     need(mprotect(middle, page(), PROT_READ | PROT_WRITE) == 0);
-    fill_header(middle, address_of(kPayload.data()), kPayload.size());
+    fill_header(middle, address_of(kPayloadText.data()), kPayloadText.size());
     talk.say(address_of(middle));
   });
   const auto hidden = child.hear();
@@ -689,7 +690,7 @@ TEST_F(SnapshotTest, AnUnreadablePayloadIsRecordedAsFarAsItGoes) {
   const auto& part = block_at(only_candidate(r), crossing, 200);
   EXPECT_EQ(part.readable, 100U);
   EXPECT_EQ(text_of(part), std::string(100, 'p'));
-  EXPECT_EQ(part.hash, fnv1a(std::string(100, 'p')));
+  EXPECT_EQ(part.hash, expected_hash(std::string(100, 'p')));
   EXPECT_TRUE(covers(only_candidate(r).neighbours, crossing));
   for (const char* what : {"a hole", "the end of the address space"}) {
     SCOPED_TRACE(what);
@@ -727,10 +728,10 @@ TEST_F(SnapshotTest, AClaimOfFourGigabytesIsBounded) {
   });
   const auto payload = child.hear();
   auto r = recorder_of(child, {.payload_kept = 5000, .payload_read = 4U << 20U});
-  const auto begin = Clock::now();
+  const auto begin = steady_clock::now();
   r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
-  EXPECT_LT(Clock::now() - begin, 10s);
+  EXPECT_LT(steady_clock::now() - begin, 10s);
   const auto& block = block_at(only_candidate(r), payload, UINT32_MAX);
   EXPECT_EQ(block.readable, 4U << 20U);
   EXPECT_EQ(text_of(block), std::string(5000, 'p'));
@@ -757,13 +758,13 @@ TEST_F(SnapshotTest, ALargePayloadIsKeptInPartAndHashedWhole) {
   std::string whole(kBytes, 'p');
   EXPECT_EQ(block_at(only_candidate(r), payload, kBytes).readable, kBytes);
   EXPECT_EQ(text_of(block_at(only_candidate(r), payload, kBytes)), whole.substr(0, 1000));
-  EXPECT_EQ(block_at(only_candidate(r), payload, kBytes).hash, fnv1a(whole));
+  EXPECT_EQ(block_at(only_candidate(r), payload, kBytes).hash, expected_hash(whole));
   child.step();
   r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
   ASSERT_EQ(r.image().snapshots.size(), 2U)
       << "a change without a new timestamp, after the kept bytes";
   whole.back() = 'q';
-  EXPECT_EQ(block_at(only_candidate(r), payload, kBytes).hash, fnv1a(whole));
+  EXPECT_EQ(block_at(only_candidate(r), payload, kBytes).hash, expected_hash(whole));
   // Each is stored once, whatever announces it.
   ASSERT_EQ(r.image().payloads.size(), 2U);
   const auto kept = kept_bytes(r.image(), block_at(only_candidate(r), payload, kBytes));
@@ -795,7 +796,7 @@ TEST_F(SnapshotTest, AnOpenDescriptorIsListedWhileItIsOpen) {
   const Forked child([](const Talk& talk) {
     int fd = -1;
     char* header = map_memfd(1, "OTEL_CTX", nullptr, &fd);
-    fill_header(header, address_of(kPayload.data()), kPayload.size());
+    fill_header(header, address_of(kPayloadText.data()), kPayloadText.size());
     talk.say(static_cast<std::uint64_t>(fd));
     talk.hear();
     close(fd);
@@ -815,7 +816,7 @@ TEST_F(SnapshotTest, AnOpenDescriptorIsListedWhileItIsOpen) {
 
 TEST_F(SnapshotTest, ALateDescriptorIsSeenByAThoroughLook) {
   const Forked child([](const Talk& talk) {
-    fill_header(map_memfd(1), address_of(kPayload.data()), kPayload.size());
+    fill_header(map_memfd(1), address_of(kPayloadText.data()), kPayloadText.size());
     talk.say(0);
     talk.hear();
     need(memfd_create("OTEL_CTX", MFD_CLOEXEC) >= 0);
@@ -833,7 +834,7 @@ TEST_F(SnapshotTest, ALateDescriptorIsSeenByAThoroughLook) {
 TEST_F(SnapshotTest, AWithdrawnContextIsAStateOfItsOwn) {
   const Forked child([](const Talk& talk) {
     char* header = map_memfd(1);
-    fill_header(header, address_of(kPayload.data()), kPayload.size());
+    fill_header(header, address_of(kPayloadText.data()), kPayloadText.size());
     talk.say(0);
     talk.hear();
     need(munmap(header, page()) == 0);
@@ -896,7 +897,7 @@ TEST_F(SnapshotTest, AProcessWhoseLeaderHasEndedIsLookedAt) {
   auto r = recorder_of(child);
   r.take(Moment::kPeriodic, SnapshotDepth::kThorough);
   EXPECT_TRUE(abi::is_valid(header_of(only_candidate(r))));
-  EXPECT_EQ(text_of(block_at(only_candidate(r), payload, kPayload.size())), kPayload);
+  EXPECT_EQ(text_of(block_at(only_candidate(r), payload, kPayloadText.size())), kPayloadText);
   EXPECT_THAT(r.image().notes, IsEmpty());
 }
 
@@ -930,7 +931,7 @@ TEST_F(SnapshotTest, APersonalityIsReadAgain) {
     talk.say(0);
     talk.hear();
     need(personality(READ_IMPLIES_EXEC) >= 0);
-    fill_header(map_memfd(1), address_of(kPayload.data()), kPayload.size());
+    fill_header(map_memfd(1), address_of(kPayloadText.data()), kPayloadText.size());
     talk.say(0);
   });
   child.hear();
@@ -956,9 +957,9 @@ TEST_F(SnapshotTest, AContextThatDoesNotHoldStillIsNotSettled) {
   });
   child.hear();
   auto r = recorder_of(child, {.payload_kept = 100});
-  const auto enough = Clock::now() + 20s;
+  const auto enough = steady_clock::now() + 20s;
   bool unstable = false;
-  while (!unstable && Clock::now() < enough) {
+  while (!unstable && steady_clock::now() < enough) {
     r.take(Moment::kPeriodic, SnapshotDepth::kQuick);
     unstable = !only_candidate(r).stable;
   }
@@ -991,9 +992,9 @@ TEST_F(SnapshotTest, ASettledSnapshotIsNeverAMixture) {
   const auto payload = child.hear();
   auto r = recorder_of(child, {.payload_kept = kBytes, .snapshots = 64, .broken = 0});
   std::size_t checked = 0;
-  const auto enough = Clock::now() + 20s;
+  const auto enough = steady_clock::now() + 20s;
   const auto seen_enough = [&] { return checked > 0 && r.image().snapshots_dropped > 0; };
-  for (int i = 0; i < 200 || (!seen_enough() && Clock::now() < enough); ++i) {
+  for (int i = 0; i < 200 || (!seen_enough() && steady_clock::now() < enough); ++i) {
     r.take(Moment::kPeriodic, i % 16 == 0 ? SnapshotDepth::kThorough : SnapshotDepth::kQuick);
     const Candidate& c = only_candidate(r);
     const auto header = header_of(c);

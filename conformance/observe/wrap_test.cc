@@ -21,6 +21,7 @@
 
 #include "abi/process_header.h"
 #include "conformance/observe/recording.h"
+#include "conformance/observe/valid_context.h"
 #include "sys/capabilities.h"
 #include "sys/fd.h"
 #include "sys/process.h"
@@ -41,7 +42,7 @@ using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
 
-using Clock = std::chrono::steady_clock;
+using std::chrono::steady_clock;
 
 WrapOptions running(std::vector<std::string> argv) {
   WrapOptions o;
@@ -64,13 +65,6 @@ std::vector<std::string> writer(const std::string& kind, const std::string& name
 }
 
 WrapOptions script(const std::string& text) { return running({"/bin/sh", "-c", text}); }
-
-bool has_valid_context(const Snapshot& s) {
-  return std::ranges::any_of(s.candidates, [](const Candidate& c) {
-    const auto h = abi::decode_process_header(c.memory.front().bytes);
-    return h && abi::is_valid(*h);
-  });
-}
 
 // Distinct valid headers: on a kernel that names mappings, a name makes a separate state.
 std::size_t contexts(const Image& image) {
@@ -414,10 +408,10 @@ std::size_t look_at_each_stop(Recording& recording) {
     return facts ? facts->state : 'Z';
   };
   std::size_t looks = 0;
-  while (recording.step(Clock::now() + 10s).value_or(false)) {
+  while (recording.step(steady_clock::now() + 10s).value_or(false)) {
     while (state() != 't' && state() != 'Z') usleep(1000);
     if (state() == 't') ++looks;
-    recording.look_around(Clock::now());
+    recording.look_around(steady_clock::now());
   }
   return looks;
 }
@@ -452,13 +446,15 @@ TEST_F(WrapTest, NoLookAtTheNextImageIsOneAtTheImageBeforeWithoutAFilter) {
   launch.stdio[0] = theirs.get();
   auto recording = Recording::start(options, launch, timeline_);
   ASSERT_TRUE(recording) << sys::to_string(recording.error());
-  ASSERT_TRUE(recording->step(Clock::now() + 10s).value_or(false));  // its first exec
-  const auto deadline = Clock::now() + 10s;
-  while (!recording->published() && Clock::now() < deadline) recording->look_around(Clock::now());
+  ASSERT_TRUE(recording->step(steady_clock::now() + 10s).value_or(false));  // its first exec
+  const auto deadline = steady_clock::now() + 10s;
+  while (!recording->published() && steady_clock::now() < deadline) {
+    recording->look_around(steady_clock::now());
+  }
   ASSERT_TRUE(recording->published());
   ASSERT_EQ(write(ours.get(), "....", 4), 4);
   while (sys::process_facts(recording->root())->state != 't') usleep(1000);
-  recording->look_around(Clock::now());
+  recording->look_around(steady_clock::now());
   look_at_each_stop(*recording);
   ASSERT_TRUE(recording->finish());
   ASSERT_EQ(root().images.size(), 2U);
@@ -563,10 +559,10 @@ TEST_F(WrapTest, ACrashIsTheProgramsOwn) {
 TEST_F(WrapTest, EndsWhatRunsTooLong) {
   auto o = running({"sleep", "60"});
   o.run_for = 200ms;
-  const auto begin = Clock::now();
+  const auto begin = steady_clock::now();
   record(o);
-  EXPECT_GE(Clock::now() - begin, 200ms);
-  EXPECT_LT(Clock::now() - begin, 10s);
+  EXPECT_GE(steady_clock::now() - begin, 200ms);
+  EXPECT_LT(steady_clock::now() - begin, 10s);
   EXPECT_EQ(root().killed_by, SIGTERM);
   EXPECT_TRUE(root().ended_by_us);
   EXPECT_EQ(only_image().ending, "killed by signal " + std::to_string(SIGTERM));
@@ -587,9 +583,9 @@ TEST_F(WrapTest, WhatPublishedIsEndedSomeTimeAfterwards) {
 TEST_F(WrapTest, WhatPublishesNothingIsEndedToo) {
   auto o = running({"sleep", "60"});
   o.timeout_scale = 0.01;
-  const auto begin = Clock::now();
+  const auto begin = steady_clock::now();
   record(o);
-  EXPECT_GE(Clock::now() - begin, 300ms);
+  EXPECT_GE(steady_clock::now() - begin, 300ms);
   EXPECT_TRUE(root().ended_by_us);
 }
 
@@ -858,9 +854,9 @@ TEST_F(WrapTest, ARunUnderALimitEndsInTime) {
   auto o = running({"sleep", "60"});
   o.run_for = 2s;
   o.timeout_scale = 0.1;
-  const auto begin = Clock::now();
+  const auto begin = steady_clock::now();
   const auto run = run_with_file_size_limit(o);
-  EXPECT_LT(Clock::now() - begin, 10s);
+  EXPECT_LT(steady_clock::now() - begin, 10s);
   ASSERT_TRUE(run) << sys::to_string(run.error());
   EXPECT_TRUE(run->ended_by_us);
   EXPECT_EQ(run->exit_code, std::nullopt);

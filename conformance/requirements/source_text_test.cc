@@ -11,16 +11,16 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-SourceText text_of(std::string_view body) {
+SourceText text_with_heading(std::string_view body) {
   auto text = SourceText::from("# Boats\n" + std::string(body));
   EXPECT_TRUE(text) << sys::to_string(text.error());
   return text ? *text : SourceText();
 }
 
-// "LINE-LINE TEXT"; the heading of text_of() does not count as a line.
+// "LINE-LINE TEXT"; the heading of text_with_heading() does not count as a line.
 std::vector<std::string> units(std::string_view body) {
   std::vector<std::string> out;
-  const SourceText text = text_of(body);
+  const SourceText text = text_with_heading(body);
   for (const auto& u : text.units()) {
     out.push_back(std::to_string(u.first - 1) + "-" + std::to_string(u.last - 1) + " " + u.text);
   }
@@ -29,7 +29,7 @@ std::vector<std::string> units(std::string_view body) {
 
 std::vector<std::string> slugs(std::string_view body) {
   std::vector<std::string> out;
-  const SourceText text = text_of(body);
+  const SourceText text = text_with_heading(body);
   for (const auto& h : text.headings()) {
     out.push_back(std::to_string(h.line - 1) + " " + h.slug);
   }
@@ -122,7 +122,8 @@ TEST(SourceText, HeadingsNameSections) {
   EXPECT_THAT(slugs("## The `hull` & *keel*\n##no\n ### Not\n####### Nor\n```\n# nor\n```\n"
                     "## Boats\n###### snake_case-x, (2)\n"),
               ElementsAre("0 boats", "1 the-hull--keel", "8 boats-1", "9 snake_case-x-2"));
-  const SourceText t = text_of("One.\n## Keel\nTwo. Three.\n### Deep\n## Empty\n## Last\nFour.");
+  const SourceText t =
+      text_with_heading("One.\n## Keel\nTwo. Three.\n### Deep\n## Empty\n## Last\nFour.");
   EXPECT_EQ(t.section_at(0), "");
   EXPECT_TRUE(t.is_before_headings(0));
   EXPECT_FALSE(t.is_before_headings(1));
@@ -139,7 +140,7 @@ TEST(SourceText, HeadingsNameSections) {
 }
 
 TEST(SourceText, SelectCountsFromTheFirstLine) {
-  const SourceText t = text_of("One. Two.\nThree goes\non. Four.\n");
+  const SourceText t = text_with_heading("One. Two.\nThree goes\non. Four.\n");
   const auto selected = [&](int first, int last, int from, int to) {
     std::string out;
     for (const auto& u : t.select({first, last}, {from, to})) out += u.text + "|";
@@ -161,7 +162,7 @@ TEST(SourceText, SelectCountsFromTheFirstLine) {
 
 // The digests were computed with sha256sum and git hash-object.
 TEST(SourceText, FingerprintsAreSha256OfTheJoinedUnits) {
-  const SourceText t = text_of("It is one. (It is\n two.) Three.");
+  const SourceText t = text_with_heading("It is one. (It is\n two.) Three.");
   EXPECT_EQ(fingerprint_of(t.units().first(2)),
             "7fed5251d21fb96849294e03707021f8a190fe8ff0015bb7a08a5fe451acbc3b");
   const auto boats = SourceText::from("# Boats\n\nA boat floats.\n");

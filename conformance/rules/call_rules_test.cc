@@ -8,53 +8,49 @@
 #include <string>
 #include <vector>
 
+#include "conformance/rules/literal_evidence.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::uint64_t kAt = 0x7f0000000000;
-constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kHeap = 0x550000001000;
-constexpr std::uint64_t kNaming = 0x53564d41;  // PR_SET_VMA
-constexpr std::uint64_t kFlags = 1 | 2 | 8;    // of memfd_create
+constexpr std::uint64_t kMemfdFlags = 1 | 2 | 8;  // of memfd_create
 
 std::vector<std::byte> header(std::uint64_t timestamp) { return header_bytes(timestamp, kHeap); }
-const std::vector<std::byte> kBlank(32);
 
-struct Recording : LiteralRecording {
+struct CallRecording : LiteralRecording {
   std::uint64_t size = kPage;
   bool file = true;  // what maps shows
 
-  Recording& memfd(std::uint64_t flags = kFlags, std::int64_t result = 3,
-                   std::string name = "OTEL_CTX") {
+  CallRecording& memfd(std::uint64_t flags = kMemfdFlags, std::int64_t result = 3,
+                       std::string name = "OTEL_CTX") {
     call("memfd_create", {0x1000, flags}, result).text = std::move(name);
     return *this;
   }
-  Recording& sized(std::uint64_t to = kPage) {
+  CallRecording& sized(std::uint64_t to = kPage) {
     call("ftruncate", {3, to}, 0).file = "/memfd:OTEL_CTX (deleted)";
     return *this;
   }
-  Recording& mapped(std::uint64_t bytes = kPage, std::uint64_t at = kAt) {
+  CallRecording& mapped(std::uint64_t bytes = kPage, std::uint64_t at = kMapping) {
     call("mmap", {0, bytes, 3, MAP_PRIVATE, 3, 0}, static_cast<std::int64_t>(at));
     size = std::max(size, bytes);
     return *this;
   }
-  Recording& marked(std::vector<std::byte> found = kBlank, std::uint64_t at = kAt) {
+  CallRecording& marked(std::vector<std::byte> found = kBlank, std::uint64_t at = kMapping) {
     SystemCall& c = call("madvise", {at, size, MADV_DONTFORK}, 0);
     c.before = c.after = std::move(found);
     return *this;
   }
-  Recording& named(std::vector<std::byte> found, std::uint64_t at = kAt, std::uint64_t bytes = 0,
-                   std::string name = "OTEL_CTX") {
+  CallRecording& named(std::vector<std::byte> found, std::uint64_t at = kMapping,
+                       std::uint64_t bytes = 0, std::string name = "OTEL_CTX") {
     SystemCall& c = call("prctl", {kNaming, 0, at, bytes == 0 ? size : bytes, 0x2000}, -22);
     c.text = std::move(name);
     c.before = c.after = std::move(found);
     return *this;
   }
-  Recording& seen(std::vector<std::byte> head, std::uint64_t at = kAt,
-                  Moment moment = Moment::kPeriodic) {
+  CallRecording& seen(std::vector<std::byte> head, std::uint64_t at = kMapping,
+                      Moment moment = Moment::kPeriodic) {
     Snapshot s;
     s.moment = moment;
     s.moments = {moment};
@@ -77,8 +73,8 @@ struct Recording : LiteralRecording {
     return *this;
   }
   // The usual way to a context with timestamp 1, without the naming call.
-  Recording& made() { return memfd().sized().mapped().marked(); }
-  Recording& published() { return made().named(header(1)).seen(header(1)); }
+  CallRecording& made() { return memfd().sized().mapped().marked(); }
+  CallRecording& published() { return made().named(header(1)).seen(header(1)); }
 
   Finding judge(std::string_view id) const {
     const auto all = evidence_of(t);
@@ -91,7 +87,7 @@ struct Recording : LiteralRecording {
 
 using Ids = std::vector<std::string>;
 
-Ids failures(const Recording& r) {
+Ids failures(const CallRecording& r) {
   Ids out;
   for (const auto& rule : call_rules()) {
     const Finding f = r.judge(rule.id);
@@ -106,7 +102,7 @@ Ids failures(const Recording& r) {
   return out;
 }
 
-Ids silent(const Recording& r) {
+Ids silent(const CallRecording& r) {
   Ids out;
   for (const auto& rule : call_rules()) {
     if (r.judge(rule.id).outcome == Outcome::kUnobservable) {
@@ -117,14 +113,14 @@ Ids silent(const Recording& r) {
 }
 
 TEST(CallRules, ALegalPublicationAndUpdateKeepAll) {
-  Recording r;
+  CallRecording r;
   r.published().named(header(2)).seen(header(2));
   EXPECT_EQ(failures(r), Ids{});
   EXPECT_EQ(silent(r), Ids{});
 }
 
 TEST(CallRules, WithoutUpdatesTheRequirementsAboutThemAreSilent) {
-  Recording r;
+  CallRecording r;
   r.published();
   EXPECT_EQ(failures(r), Ids{});
   EXPECT_EQ(silent(r), (Ids{"pctx.update.same-mapping", "pctx.update.name-always",
@@ -132,22 +128,22 @@ TEST(CallRules, WithoutUpdatesTheRequirementsAboutThemAreSilent) {
 }
 
 TEST(CallRules, WithoutCallsAllAreSilent) {
-  Recording none;
+  CallRecording none;
   none.seen(header(1));
   EXPECT_EQ(silent(none).size(), call_rules().size());
-  Recording unseen;
+  CallRecording unseen;
   unseen.made().seen(header(1));
   unseen.image().calls_unseen = "no seccomp";
   EXPECT_EQ(silent(unseen).size(), call_rules().size());
   EXPECT_EQ(unseen.judge("pctx.publish.name-always").saw, "no seccomp");
-  Recording attached;
+  CallRecording attached;
   attached.made().seen(header(1));
   attached.t.mode = Mode::kAttach;
   EXPECT_EQ(silent(attached).size(), call_rules().size());
 }
 
 TEST(CallRules, OtherMemfdsAndMarksAreNobodysBusiness) {
-  Recording r;
+  CallRecording r;
   r.call("memfd_create", {0, 0}, 5).text = "datadog-tracer-info-x";
   r.call("madvise", {kHeap, kPage, MADV_DONTFORK}, 0).before = header(9);
   r.named(kBlank, kHeap, kPage, "heap");
@@ -156,15 +152,15 @@ TEST(CallRules, OtherMemfdsAndMarksAreNobodysBusiness) {
 }
 
 TEST(CallRules, AMemfdWithAnotherName) {
-  Recording r;
-  r.memfd(kFlags, 3, "otel_ctx").call("ftruncate", {3, kPage}, 0);
+  CallRecording r;
+  r.memfd(kMemfdFlags, 3, "otel_ctx").call("ftruncate", {3, kPage}, 0);
   r.mapped().marked().named(header(1)).seen(header(1));
   EXPECT_EQ(failures(r), Ids{"pctx.publish.memfd-name"});
 }
 
 TEST(CallRules, FlagsOfTheFirstAttemptCount) {
-  Recording refused;
-  refused.memfd(kFlags, -22)
+  CallRecording refused;
+  refused.memfd(kMemfdFlags, -22)
       .memfd(1 | 2)
       .sized()
       .mapped()
@@ -172,20 +168,26 @@ TEST(CallRules, FlagsOfTheFirstAttemptCount) {
       .named(header(1))
       .seen(header(1));
   EXPECT_EQ(failures(refused), Ids{});
-  Recording careless;
+  CallRecording careless;
   careless.memfd(0).sized().mapped().marked().named(header(1)).seen(header(1));
   EXPECT_EQ(failures(careless), Ids{"pctx.publish.memfd-flags"});
-  Recording second;
-  second.memfd(0, -22).memfd(kFlags).sized().mapped().marked().named(header(1)).seen(header(1));
+  CallRecording second;
+  second.memfd(0, -22)
+      .memfd(kMemfdFlags)
+      .sized()
+      .mapped()
+      .marked()
+      .named(header(1))
+      .seen(header(1));
   EXPECT_EQ(failures(second), Ids{"pctx.publish.memfd-flags"});
 }
 
 TEST(CallRules, AMemfdWithoutASize) {
-  Recording r;
+  CallRecording r;
   r.memfd().mapped().marked({}).seen({}).named({});
   EXPECT_EQ(failures(r), Ids{"pctx.publish.memfd-sized"});
   // The memfd is not used yet, or was given up: nobody touched it.
-  Recording idle;
+  CallRecording idle;
   idle.memfd().mapped().marked({}).seen({});
   EXPECT_EQ(failures(idle), Ids{});
   idle.process().exit_code.reset();
@@ -194,26 +196,26 @@ TEST(CallRules, AMemfdWithoutASize) {
 }
 
 TEST(CallRules, OtherWaysToSizeAreAnInfo) {
-  Recording written;
+  CallRecording written;
   written.memfd().mapped().marked().named(header(1)).seen(header(1));
   EXPECT_EQ(written.judge("pctx.publish.memfd-sized").outcome, Outcome::kInfo);
-  Recording late;
+  CallRecording late;
   late.memfd().mapped().sized().marked().named(header(1)).seen(header(1));
   EXPECT_EQ(late.judge("pctx.publish.memfd-sized").outcome, Outcome::kInfo);
-  Recording small;
-  small.memfd().sized(32).mapped(32).marked().named(header(1), kAt, 32).seen(header(1));
+  CallRecording small;
+  small.memfd().sized(32).mapped(32).marked().named(header(1), kMapping, 32).seen(header(1));
   EXPECT_EQ(failures(small), Ids{});
 }
 
 TEST(CallRules, AnonymousMemoryIsTheSecondChoice) {
-  Recording denied;
+  CallRecording denied;
   denied.file = false;
-  denied.memfd(kFlags, -24).memfd(1 | 2, -24).marked().named(header(1)).seen(header(1));
+  denied.memfd(kMemfdFlags, -24).memfd(1 | 2, -24).marked().named(header(1)).seen(header(1));
   EXPECT_EQ(failures(denied), Ids{});
   EXPECT_EQ(denied.judge("pctx.publish.memfd-first").outcome, Outcome::kPass);
   EXPECT_EQ(denied.judge("pctx.publish.memfd-name").outcome, Outcome::kUnobservable);
 
-  Recording first;
+  CallRecording first;
   first.file = false;
   first.marked().named(header(1)).seen(header(1));
   EXPECT_EQ(failures(first), Ids{"pctx.publish.memfd-first"});
@@ -226,12 +228,13 @@ TEST(CallRules, AnonymousMemoryIsTheSecondChoice) {
 
 TEST(CallRules, TheMemfdOfAnotherContextIsNoTry) {
   const auto again = [](std::int64_t result) {
-    Recording r;
+    CallRecording r;
     r.published();
-    r.call("munmap", {kAt, kPage}, 0);
-    if (result != 0) r.memfd(kFlags, result);
+    r.call("munmap", {kMapping, kPage}, 0);
+    if (result != 0) r.memfd(kMemfdFlags, result);
     r.file = false;
-    r.call("mmap", {0, kPage, 3, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0}, std::int64_t{kAt});
+    r.call("mmap", {0, kPage, 3, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0},
+           std::int64_t{kMapping});
     r.marked().named(header(2)).seen(header(2));
     return failures(r);
   };
@@ -242,13 +245,13 @@ TEST(CallRules, TheMemfdOfAnotherContextIsNoTry) {
 }
 
 TEST(CallRules, AChildsCopyIsNotItsPublication) {
-  Recording r;
-  r.memfd(kFlags, 5, "other").seen(header(1)).seen(header(2));
+  CallRecording r;
+  r.memfd(kMemfdFlags, 5, "other").seen(header(1)).seen(header(2));
   EXPECT_EQ(failures(r), Ids{});
 }
 
 TEST(CallRules, APublicationWithoutANamingCall) {
-  Recording r;
+  CallRecording r;
   r.made().seen(header(1));
   EXPECT_EQ(failures(r), Ids{"pctx.publish.name-always"});
   // It may be between timestamp and call.
@@ -258,84 +261,85 @@ TEST(CallRules, APublicationWithoutANamingCall) {
   r.image().snapshots.back().last_seen_ns += 2'000'000'000;
   EXPECT_EQ(failures(r), Ids{"pctx.publish.name-always"});
 
-  Recording at_exit;
-  at_exit.made().seen(header(1), kAt, Moment::kExit);
+  CallRecording at_exit;
+  at_exit.made().seen(header(1), kMapping, Moment::kExit);
   EXPECT_EQ(failures(at_exit), Ids{});
 }
 
 TEST(CallRules, ANamingCallForOtherMemory) {
-  Recording r;
+  CallRecording r;
   r.made().named(kBlank, kHeap).seen(header(1));
   EXPECT_EQ(failures(r), Ids{"pctx.publish.name-arguments"});
-  Recording text;
-  text.made().named(header(1), kAt, kPage, "OTEL_CTX2").seen(header(1));
+  CallRecording text;
+  text.made().named(header(1), kMapping, kPage, "OTEL_CTX2").seen(header(1));
   EXPECT_EQ(failures(text), Ids{"pctx.publish.name-arguments"});
-  Recording undone;
-  undone.published().named(header(1), kAt, kPage, "mine");
+  CallRecording undone;
+  undone.published().named(header(1), kMapping, kPage, "mine");
   EXPECT_EQ(failures(undone), Ids{"pctx.publish.name-arguments"});
-  Recording alone;
-  alone.made().named(header(1), kAt, kPage, "mine").seen(header(1));
+  CallRecording alone;
+  alone.made().named(header(1), kMapping, kPage, "mine").seen(header(1));
   EXPECT_EQ(failures(alone), Ids{"pctx.publish.name-arguments"});
 }
 
 TEST(CallRules, AWithdrawalMayTakeTheNameAwayOrGiveAnother) {
   for (const char* name : {"", "app-cache", "otel-gone"}) {
-    Recording behind;
-    behind.published().named(header(0), kAt, kPage, name).seen(header(0));
+    CallRecording behind;
+    behind.published().named(header(0), kMapping, kPage, name).seen(header(0));
     EXPECT_EQ(failures(behind), Ids{}) << name;
-    Recording ahead;
-    ahead.published().named(header(1), kAt, kPage, name).seen(header(0));
+    CallRecording ahead;
+    ahead.published().named(header(1), kMapping, kPage, name).seen(header(0));
     EXPECT_EQ(failures(ahead), Ids{}) << name;
-    Recording unmapped;
-    unmapped.published().named(header(1), kAt, kPage, name);
-    unmapped.call("munmap", {kAt, kPage}, 0);
+    CallRecording unmapped;
+    unmapped.published().named(header(1), kMapping, kPage, name);
+    unmapped.call("munmap", {kMapping, kPage}, 0);
     EXPECT_EQ(failures(unmapped), Ids{}) << name;
   }
-  Recording kept;
-  kept.published().named(header(1), kAt, kPage, "");
+  CallRecording kept;
+  kept.published().named(header(1), kMapping, kPage, "");
   EXPECT_EQ(failures(kept), Ids{});
 }
 
 TEST(CallRules, ACallWithAnotherNameAnnouncesNothing) {
-  Recording label;
-  label.made().named(kBlank, kAt, kPage, "app-cache").seen(header(1)).seen(header(0));
+  CallRecording label;
+  label.made().named(kBlank, kMapping, kPage, "app-cache").seen(header(1)).seen(header(0));
   EXPECT_EQ(failures(label), Ids{"pctx.publish.name-always"});
-  Recording update;
-  update.published().seen(header(2)).named(header(2), kAt, kPage, "").seen(header(0));
+  CallRecording update;
+  update.published().seen(header(2)).named(header(2), kMapping, kPage, "").seen(header(0));
   EXPECT_EQ(failures(update), Ids{"pctx.update.name-always"});
 }
 
 TEST(CallRules, ANamingCallForAPartOfTheMapping) {
-  Recording r;
-  r.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kAt, kPage);
+  CallRecording r;
+  r.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kMapping, kPage);
   r.seen(header(1));
   EXPECT_EQ(failures(r), Ids{"pctx.publish.name-whole-mapping"});
-  Recording rounded;
-  rounded.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kAt, kPage + 1);
+  CallRecording rounded;
+  rounded.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kMapping, kPage + 1);
   rounded.seen(header(1));
   EXPECT_EQ(failures(rounded), Ids{});
 }
 
 TEST(CallRules, AMappingThatWasCutOff) {
-  Recording r;
-  r.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kAt, kPage);
+  CallRecording r;
+  r.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kMapping, kPage);
   r.size = kPage;
   r.seen(header(1));
   EXPECT_EQ(failures(r), Ids{});
   // It grows again for an update.
-  Recording grown = r;
-  grown.call("mremap", {kAt, kPage, 2 * kPage, 0}, std::int64_t{kAt});
+  CallRecording grown = r;
+  grown.call("mremap", {kMapping, kPage, 2 * kPage, 0}, std::int64_t{kMapping});
   grown.size = 2 * kPage;
   grown.named(header(2)).seen(header(2));
   EXPECT_EQ(failures(grown), Ids{});
   // Where the kernel gave the first page another name, maps shows two entries.
-  Recording split;
-  split.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kAt, kPage);
+  CallRecording split;
+  split.memfd().sized(2 * kPage).mapped(2 * kPage).marked().named(header(1), kMapping, kPage);
   split.size = kPage;
   split.seen(header(1));
   Candidate rest = split.image().snapshots.back().candidates.front();
   split.image().snapshots.back().candidates.front().entries.front().name = "[anon_shmem:OTEL_CTX]";
-  rest.entries.front().range = *sys::RemoteRange::from_size(sys::RemoteAddr(kAt + kPage), kPage);
+  rest.entries.front().range =
+      *sys::RemoteRange::from_size(sys::RemoteAddr(kMapping + kPage), kPage);
   rest.entries.front().offset = kPage;
   rest.memory.front().bytes = kBlank;
   split.image().snapshots.back().candidates.push_back(rest);
@@ -343,19 +347,19 @@ TEST(CallRules, AMappingThatWasCutOff) {
 }
 
 TEST(CallRules, TheWholeMappingIsNamedBeforeTheNextUpdate) {
-  Recording later;
+  CallRecording later;
   later.memfd().sized(2 * kPage).mapped(2 * kPage).marked();
-  later.named(header(1), kAt, kPage).seen(header(1)).named(header(2)).seen(header(2));
+  later.named(header(1), kMapping, kPage).seen(header(1)).named(header(2)).seen(header(2));
   EXPECT_EQ(failures(later), (Ids{"pctx.publish.name-whole-mapping"}));
-  Recording twice;
+  CallRecording twice;
   twice.memfd().sized(2 * kPage).mapped(2 * kPage).marked();
-  twice.named(header(1), kAt, kPage).named(header(1)).seen(header(1));
-  twice.named(header(2), kAt, kPage).seen(header(2));
+  twice.named(header(1), kMapping, kPage).named(header(1)).seen(header(1));
+  twice.named(header(2), kMapping, kPage).seen(header(2));
   EXPECT_EQ(failures(twice), Ids{});
 }
 
 TEST(CallRules, OnlyTheUpdateNamesTheHeader) {
-  Recording r;
+  CallRecording r;
   r.made().seen(header(1)).named(kBlank, kHeap).named(header(2)).seen(header(2));
   const Finding f = r.judge("pctx.publish.name-arguments");
   EXPECT_EQ(f.outcome, Outcome::kFail);
@@ -363,35 +367,35 @@ TEST(CallRules, OnlyTheUpdateNamesTheHeader) {
 }
 
 TEST(CallRules, ANamingCallOfMemoryThatCannotBeReadSaysNothingOfUpdates) {
-  Recording r;
+  CallRecording r;
   r.memfd().mapped().named({}).sized().marked().named(header(1)).seen(header(1)).seen(header(2));
   EXPECT_EQ(r.judge("pctx.update.name-always").outcome, Outcome::kFail);
 }
 
 // Its first mapping is longer than what leaves a call when it is unmapped.
 TEST(CallRules, AContextMayBeMappedWhereAnotherWas) {
-  constexpr std::uint64_t kSecond = kAt + 2 * kPage;
-  Recording r;
+  constexpr std::uint64_t kSecondMapping = kMapping + 2 * kPage;
+  CallRecording r;
   r.memfd().sized(4 * kPage).mapped(4 * kPage).marked().named(header(1)).seen(header(1));
   r.size = kPage;
-  r.memfd().sized().mapped(kPage, kSecond).marked(kBlank, kSecond);
-  r.named(header(2), kSecond).seen(header(2), kSecond);
-  r.named(header(3), kSecond).seen(header(3), kSecond);
+  r.memfd().sized().mapped(kPage, kSecondMapping).marked(kBlank, kSecondMapping);
+  r.named(header(2), kSecondMapping).seen(header(2), kSecondMapping);
+  r.named(header(3), kSecondMapping).seen(header(3), kSecondMapping);
   EXPECT_EQ(failures(r), Ids{});
   EXPECT_EQ(r.judge("pctx.update.name-always").outcome, Outcome::kPass);
 }
 
 TEST(CallRules, TheSecondContextIsMappedOverTheBeginningOfTheFirst) {
-  constexpr std::uint64_t kSecond = kAt - kPage;
-  Recording r;
+  constexpr std::uint64_t kSecondMapping = kMapping - kPage;
+  CallRecording r;
   r.memfd().sized(4 * kPage).mapped(4 * kPage).marked().named(header(1)).seen(header(1));
-  r.memfd().sized(4 * kPage).mapped(4 * kPage, kSecond).marked(kBlank, kSecond);
-  r.named(kBlank, kAt, 3 * kPage).seen(header(2), kSecond);
+  r.memfd().sized(4 * kPage).mapped(4 * kPage, kSecondMapping).marked(kBlank, kSecondMapping);
+  r.named(kBlank, kMapping, 3 * kPage).seen(header(2), kSecondMapping);
   EXPECT_EQ(r.judge("pctx.publish.name-arguments").outcome, Outcome::kFail);
 }
 
 TEST(CallRules, ANamingCallBeforeThePublication) {
-  Recording r;
+  CallRecording r;
   r.made().named(kBlank).seen(kBlank).seen(header(1));
   EXPECT_EQ(failures(r), Ids{"pctx.publish.name-after-timestamp"});
   r.named(header(1));
@@ -399,15 +403,15 @@ TEST(CallRules, ANamingCallBeforeThePublication) {
 }
 
 TEST(CallRules, AnUpdateWithoutANamingCall) {
-  Recording r;
+  CallRecording r;
   r.published().seen(header(2)).seen(header(3));
   EXPECT_EQ(failures(r), Ids{"pctx.update.name-always"});
-  Recording running;
+  CallRecording running;
   running.published().seen(header(2));
   running.process().exit_code.reset();
   EXPECT_EQ(failures(running), Ids{});
   // The end of the process may have come before the call of its second thread.
-  Recording background;
+  CallRecording background;
   background.published().named(header(2)).seen(header(3));
   background.image().calls.back().tid = background.process().pid + 1;
   EXPECT_EQ(failures(background), Ids{});
@@ -416,7 +420,7 @@ TEST(CallRules, AnUpdateWithoutANamingCall) {
 }
 
 TEST(CallRules, ANamingCallInsideTheUpdate) {
-  Recording r;
+  CallRecording r;
   r.published().named(header(0)).seen(header(2));
   EXPECT_EQ(failures(r), Ids{"pctx.update.name-after-timestamp"});
   r.named(header(2));
@@ -424,13 +428,13 @@ TEST(CallRules, ANamingCallInsideTheUpdate) {
 }
 
 TEST(CallRules, NamingCallsMayComeAfterUpdatesOfOtherThreads) {
-  Recording r;
+  CallRecording r;
   r.published().seen(header(2)).seen(header(3)).named(header(3)).named(header(3));
   EXPECT_EQ(failures(r), Ids{});
 }
 
 TEST(CallRules, NamingCallsMayBeOvertakenByTheNextUpdate) {
-  Recording r;
+  CallRecording r;
   r.published().seen(header(2)).named(header(0)).seen(header(3)).named(header(3));
   EXPECT_EQ(failures(r), Ids{});
   r.seen(header(4)).named(header(0)).seen(header(5)).named(header(0)).seen(header(6));
@@ -438,11 +442,11 @@ TEST(CallRules, NamingCallsMayBeOvertakenByTheNextUpdate) {
 }
 
 TEST(CallRules, AnotherMappingMayBeAnotherPublication) {
-  constexpr std::uint64_t kElsewhere = kAt + (1U << 20U);
-  Recording r;
+  constexpr std::uint64_t kElsewhere = kMapping + (1U << 20U);
+  CallRecording r;
   r.published().seen(header(2)).named(header(2));
   EXPECT_EQ(r.judge("pctx.update.same-mapping").outcome, Outcome::kPass);
-  r.call("munmap", {kAt, kPage}, 0);
+  r.call("munmap", {kMapping, kPage}, 0);
   r.call("mmap", {0, kPage, 3, 2, 4, 0}, std::int64_t{kElsewhere});
   r.named(header(3), kElsewhere).seen(header(3), kElsewhere);
   const Finding f = r.judge("pctx.update.same-mapping");
@@ -451,18 +455,18 @@ TEST(CallRules, AnotherMappingMayBeAnotherPublication) {
 }
 
 TEST(CallRules, AMovedHeader) {
-  constexpr std::uint64_t kElsewhere = kAt + (1U << 20U);
-  Recording r;
+  constexpr std::uint64_t kElsewhere = kMapping + (1U << 20U);
+  CallRecording r;
   r.published();
-  r.call("mremap", {kAt, kPage, 2 * kPage, MREMAP_MAYMOVE}, std::int64_t{kElsewhere}).before =
+  r.call("mremap", {kMapping, kPage, 2 * kPage, MREMAP_MAYMOVE}, std::int64_t{kElsewhere}).before =
       header(0);
   r.size = 2 * kPage;
   r.named(header(2), kElsewhere).seen(header(2), kElsewhere);
   EXPECT_EQ(failures(r), Ids{"pctx.update.same-mapping"});
 
-  Recording grown;
+  CallRecording grown;
   grown.published();
-  grown.call("mremap", {kAt, kPage, 2 * kPage, 0}, std::int64_t{kAt});
+  grown.call("mremap", {kMapping, kPage, 2 * kPage, 0}, std::int64_t{kMapping});
   grown.size = 2 * kPage;
   grown.named(header(2)).seen(header(2));
   EXPECT_EQ(failures(grown), Ids{});
@@ -470,33 +474,33 @@ TEST(CallRules, AMovedHeader) {
 }
 
 TEST(CallRules, TwoPublicationsAtOneAddress) {
-  Recording r;
+  CallRecording r;
   r.published().made().named(header(2)).seen(header(2));
   EXPECT_EQ(failures(r), Ids{});
   EXPECT_EQ(r.judge("pctx.update.name-always").outcome, Outcome::kUnobservable);
 }
 
 TEST(CallRules, AHeaderBeforeItsMark) {
-  Recording r;
+  CallRecording r;
   r.memfd().sized().mapped().marked(header(0)).named(header(1)).seen(header(1));
   EXPECT_EQ(failures(r), Ids{"pctx.fork.dontfork-before-header"});
   EXPECT_TRUE(r.judge("pctx.fork.dontfork-before-header").unnoticed);
   // With its timestamp it is what a child's readers accept.
-  Recording valid;
+  CallRecording valid;
   valid.memfd().sized().mapped().marked(header(1)).named(header(1)).seen(header(1));
   EXPECT_EQ(failures(valid), Ids{"pctx.fork.dontfork-before-header"});
   EXPECT_FALSE(valid.judge("pctx.fork.dontfork-before-header").unnoticed);
   // Advice that is repeated later says nothing.
-  Recording repeated;
+  CallRecording repeated;
   repeated.published().marked(header(1));
   EXPECT_EQ(failures(repeated), Ids{});
 }
 
 TEST(CallRules, AHeaderThatAChildGetsBeforeTheMark) {
   const auto with = [](std::uint64_t order, const std::vector<std::byte>& head) {
-    Recording r;
+    CallRecording r;
     r.published();
-    Recording child;
+    CallRecording child;
     child.seen(head);
     ForkProbe fork{.tid = 12, .order = order, .at = "after mmap", .candidates = {}};
     fork.candidates = child.image().snapshots.front().candidates;
@@ -516,12 +520,12 @@ TEST(CallRules, AHeaderThatAChildGetsBeforeTheMark) {
 }
 
 TEST(CallRules, HostileNumbersDoNotWrap) {
-  Recording r;
-  r.made().named(header(1), kAt, UINT64_MAX);
+  CallRecording r;
+  r.made().named(header(1), kMapping, UINT64_MAX);
   r.call("madvise", {UINT64_MAX, UINT64_MAX, MADV_DONTFORK}, 0);
-  r.call("mmap", {0, UINT64_MAX, 3, MAP_PRIVATE, 3, 0}, std::int64_t{kAt});
+  r.call("mmap", {0, UINT64_MAX, 3, MAP_PRIVATE, 3, 0}, std::int64_t{kMapping});
   r.call("ftruncate", {3, UINT64_MAX}, 0);
-  r.named(header(2), kAt + 1, 1).named({}, kAt, 0).seen(header(2));
+  r.named(header(2), kMapping + 1, 1).named({}, kMapping, 0).seen(header(2));
   for (const auto& rule : call_rules()) r.judge(rule.id);
 }
 

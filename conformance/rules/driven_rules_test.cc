@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "conformance/rules/expected_resource.h"
+#include "conformance/rules/literal_evidence.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -20,21 +21,11 @@ using sys::MapEntry;
 using sys::RemoteAddr;
 using sys::RemoteRange;
 
-constexpr std::uint64_t kMapping = 0x7f0000000000;
-constexpr std::uint64_t kHeap = 0x550000001000;
 constexpr std::int32_t kPid = 12;
-constexpr std::int32_t kChild = 30;
+constexpr std::int32_t kChildPid = 30;
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-std::string varint(std::size_t n) {
-  std::string out;
-  for (; n > 127; n >>= 7U) out += static_cast<char>((n & 127U) | 128U);
-  return out + static_cast<char>(n);
-}
-std::string field(int number, const std::string& content) {
-  return std::string(1, static_cast<char>(number << 3 | 2)) + varint(content.size()) + content;
-}
 std::string pairs_in(int number, const Pairs& pairs) {
   std::string out;
   for (const auto& [key, value] : pairs) {
@@ -43,27 +34,19 @@ std::string pairs_in(int number, const Pairs& pairs) {
   return out;
 }
 
-Json expected(const Pairs& pairs) {
+Json expected_attributes(const Pairs& pairs) {
   Json out = Json::array();
   for (const auto& [key, value] : pairs) {
     out.push_back({{"key", key}, {"value", {{"stringValue", value}}}});
   }
   return out;
 }
-Json with_resource(const Pairs& pairs) { return {{"resource", {{"attributes", expected(pairs)}}}}; }
-
-MemoryBlock block(std::uint64_t at, const std::string& content) {
-  MemoryBlock b;
-  b.at = RemoteAddr(at);
-  b.wanted = b.readable = content.size();
-  b.bytes.resize(content.size());
-  std::memcpy(b.bytes.data(), content.data(), content.size());
-  b.hash = std::hash<std::string>()(content);
-  return b;
+Json with_resource(const Pairs& pairs) {
+  return {{"resource", {{"attributes", expected_attributes(pairs)}}}};
 }
 
 // What a process published.
-struct Writer {
+struct PublishedContext {
   Pairs resource = {{"service.name", "shop"}};
   Pairs attributes;
   std::uint64_t timestamp = 1000;
@@ -86,8 +69,8 @@ struct Writer {
     entry.name = "/memfd:OTEL_CTX (deleted)";
     Candidate c;
     c.entries = {entry};
-    c.memory = {block(mapping, std::string(reinterpret_cast<const char*>(&h), sizeof h)),
-                block(kHeap, payload())};
+    c.memory = {memory_block(mapping, std::string(reinterpret_cast<const char*>(&h), sizeof h)),
+                memory_block(kHeap, payload())};
     return c;
   }
 };
@@ -95,8 +78,8 @@ struct Writer {
 // A session with process 12. A snapshot shows what was published after each operation.
 struct Driven : LiteralRecording {
   Session session;
-  std::vector<Writer> state;     // of process 12
-  std::vector<Writer> of_child;  // of process 30, while it lives
+  std::vector<PublishedContext> state;     // of process 12
+  std::vector<PublishedContext> of_child;  // of process 30, while it lives
   bool child_lives = false;
 
   Driven() {
@@ -108,12 +91,12 @@ struct Driven : LiteralRecording {
     ask("hello", {});
   }
 
-  ImageView look_at(Image& i, const std::vector<Writer>& published) {
+  ImageView look_at(Image& i, const std::vector<PublishedContext>& published) {
     Snapshot s;
     s.moment = Moment::kOperation;
     s.moments = {s.moment};
     s.first_seen_ns = s.last_seen_ns = now += kStep;
-    for (const Writer& w : published) s.candidates.push_back(w.candidate());
+    for (const PublishedContext& w : published) s.candidates.push_back(w.candidate());
     i.snapshots.push_back(std::move(s));
     ImageView view;
     view.image = i.key;
@@ -143,17 +126,17 @@ struct Driven : LiteralRecording {
 
   Process& child() {
     for (Process& p : t.processes) {
-      if (p.pid == kChild) return p;
+      if (p.pid == kChildPid) return p;
     }
     Process p;
-    p.pid = kChild;
+    p.pid = kChildPid;
     p.parent = kPid;
-    p.images.emplace_back().key = {kChild, 0};
+    p.images.emplace_back().key = {kChildPid, 0};
     t.processes.push_back(std::move(p));
     return t.processes.back();
   }
 
-  Store& store(std::int32_t tid, const Writer& before, const Writer& after) {
+  Store& store(std::int32_t tid, const PublishedContext& before, const PublishedContext& after) {
     Store s;
     s.tid = tid;
     s.order = ++order;
@@ -166,7 +149,7 @@ struct Driven : LiteralRecording {
     };
     s.before = bytes(before.header());
     s.after = bytes(after.header());
-    s.payload = block(kHeap, after.payload());
+    s.payload = memory_block(kHeap, after.payload());
     s.threads = 1;
     image().stores.push_back(std::move(s));
     return image().stores.back();
@@ -187,13 +170,13 @@ struct Driven : LiteralRecording {
   Outcome outcome(std::string_view id) { return judge(id).outcome; }
 };
 
-Writer named(const std::string& name, std::uint64_t timestamp) {
-  Writer w;
+PublishedContext named(const std::string& name, std::uint64_t timestamp) {
+  PublishedContext w;
   w.resource = {{"service.name", name}};
   w.timestamp = timestamp;
   return w;
 }
-Driven published(const Writer& w = {}) {
+Driven published(const PublishedContext& w = {}) {
   Driven d;
   d.state = {w};
   d.ask("process.publish", with_resource(w.resource));
@@ -234,7 +217,7 @@ TEST(UpdateVisible, TheOldValue) {
 }
 
 TEST(UpdateVisible, TheResourceIsNoLongerInField1) {
-  Writer w;
+  PublishedContext w;
   w.resource = {};
   w.attributes = {{"service.name", "shop-2"}};
   for (const char* const op : {"process.update", "process.publish"}) {
@@ -248,7 +231,7 @@ TEST(UpdateVisible, TheResourceIsNoLongerInField1) {
 }
 
 TEST(UpdateVisible, AResourceThatWasNeverInField1IsForAnotherRequirement) {
-  Writer w;
+  PublishedContext w;
   w.resource = {};
   w.attributes = {{"service.name", "shop"}};
   Driven d;
@@ -264,7 +247,7 @@ TEST(UpdateVisible, AResourceThatWasNeverInField1IsForAnotherRequirement) {
 TEST(UpdateVisible, AnAdditionalPairMayBeInTheResource) {
   Driven d = published();
   Json request = with_resource({{"service.name", "shop-2"}});
-  request["attributes"] = expected({{"canary", "2"}});
+  request["attributes"] = expected_attributes({{"canary", "2"}});
   d.state = {named("shop-2", 2000)};
   d.state.back().resource.emplace_back("canary", "2");
   d.ask("process.update", request);
@@ -373,15 +356,15 @@ TEST(UpdateVisible, APublicationAfterAWithdrawalThatLeftTheMapping) {
 }
 
 TEST(UpdateVisible, AWithdrawalThatWithdrawsNothing) {
-  const auto outcome_with = [](const std::vector<Writer>& left) {
+  const auto outcome_with = [](const std::vector<PublishedContext>& left) {
     Driven d = published();
     d.state = left;
     d.ask("process.drop", {});
     return d.outcome(kVisible);
   };
-  EXPECT_EQ(outcome_with({Writer{}}), Outcome::kFail);
+  EXPECT_EQ(outcome_with({PublishedContext{}}), Outcome::kFail);
   EXPECT_EQ(outcome_with({named("shop", 2000)}), Outcome::kFail);
-  Writer empty = named("", 2000);
+  PublishedContext empty = named("", 2000);
   empty.resource = {};
   empty.attributes = {{"left", "1"}};
   EXPECT_EQ(outcome_with({empty}), Outcome::kFail);
@@ -427,7 +410,7 @@ TEST(UpdateVisible, WhatShowedBeforeCannotBeLeftOut) {
       return Pairs{{"service.name", "shop"}, {"long", std::string(size, 'l')}};
     };
     Driven d;
-    Writer w;
+    PublishedContext w;
     if (shows_first) w.resource = with_long(first);
     d.state = {w};
     d.ask("process.publish", with_resource(with_long(first)));
@@ -446,9 +429,9 @@ TEST(UpdateVisible, WhatWasLeftOutAndThenShowsIsAsItWasGiven) {
     Json given = with_resource({{"service.name", "shop"}});
     given["resource"]["attributes"].push_back(number);
     Driven d;
-    d.state = {Writer()};
+    d.state = {PublishedContext()};
     d.ask("process.publish", given);
-    Writer w = named("shop", 2000);
+    PublishedContext w = named("shop", 2000);
     w.resource = updated;
     d.state = {w};
     d.ask("process.update", given);
@@ -553,7 +536,7 @@ constexpr const char* kState = "pctx.update.complete-state";
 const Pairs kTwo = {{"service.name", "shop"}, {"extra", "canary"}};
 
 Driven with_two() {
-  Writer w;
+  PublishedContext w;
   w.resource = kTwo;
   return published(w);
 }
@@ -599,7 +582,7 @@ TEST(UpdateCompleteState, AmongFewKeys) {
 
 TEST(UpdateCompleteState, TheSdkHasAValueOfItsOwn) {
   Driven d = with_two();
-  Writer w = named("shop", 2000);
+  PublishedContext w = named("shop", 2000);
   w.resource.emplace_back("extra", "default");
   d.state = {w};
   d.ask("process.update", with_resource({{"service.name", "shop"}}));
@@ -609,7 +592,7 @@ TEST(UpdateCompleteState, TheSdkHasAValueOfItsOwn) {
 }
 
 TEST(UpdateCompleteState, WhatOnlyWeGiveHasNoValueOfTheSdk) {
-  Writer w;
+  PublishedContext w;
   w.resource = {{"service.name", "shop"}, {"ctxconf.removed", "canary"}};
   Driven d = published(w);
   w.timestamp = 2000;
@@ -708,7 +691,6 @@ TEST(ExistingBecomesUpdate, AnotherCopyOfTheSdkIsForAnotherRequirement) {
 }
 
 constexpr const char* kInit = "pctx.publish.on-init";
-constexpr std::uint64_t kSecond = 1'000'000'000;
 
 TEST(PublishOnInit, AtOnce) {
   Driven d = published();
@@ -718,7 +700,7 @@ TEST(PublishOnInit, AtOnce) {
 TEST(PublishOnInit, InTheBackground) {
   Driven d;
   d.ask("process.publish", with_resource({{"service.name", "shop"}}));
-  d.state = {Writer{}};
+  d.state = {PublishedContext{}};
   d.idle();
   EXPECT_EQ(d.outcome(kInit), Outcome::kPass);
 }
@@ -731,7 +713,7 @@ TEST(PublishOnInit, NotWhileOneWaits) {
   const Finding f = d.judge(kInit);
   EXPECT_EQ(f.outcome, Outcome::kFail);
   EXPECT_EQ(f.saw.find("one came with"), std::string::npos) << f.saw;
-  d.state = {Writer{}};
+  d.state = {PublishedContext{}};
   d.ask("thread.attach", {});
   EXPECT_NE(d.judge(kInit).saw.find("one came with thread.attach"), std::string::npos);
 }
@@ -739,7 +721,7 @@ TEST(PublishOnInit, NotWhileOneWaits) {
 TEST(PublishOnInit, NobodyWaited) {
   Driven d;
   d.ask("process.publish", with_resource({{"service.name", "shop"}}));
-  d.state = {Writer{}};
+  d.state = {PublishedContext{}};
   d.ask("process.update", with_resource({{"service.name", "shop"}}));
   EXPECT_EQ(d.outcome(kInit), Outcome::kUnobservable);
 }
@@ -786,14 +768,14 @@ TEST(AvailableWhileIdle, WhatWasWrongBeforeIsForAnotherRequirement) {
 
 constexpr const char* kDead = "pctx.drop.no-dead-payload";
 
-Writer zeroed(Writer w) {
+PublishedContext zeroed(PublishedContext w) {
   w.timestamp = 0;
   return w;
 }
 
 TEST(NoDeadPayload, ZeroedAndUnmapped) {
   Driven d = published();
-  d.store(kPid, Writer{}, zeroed({}));
+  d.store(kPid, PublishedContext{}, zeroed({}));
   d.call("munmap", {kMapping, 4096}, 0);
   d.state = {};
   d.ask("process.drop", {});
@@ -812,7 +794,8 @@ TEST(NoDeadPayload, TheHeaderStays) {
 
 TEST(NoDeadPayload, OverwrittenBeforeTheZero) {
   Driven d = published();
-  d.store(kPid, Writer{}, zeroed({})).payload = block(kHeap, std::string(24, '\0'));
+  d.store(kPid, PublishedContext{}, zeroed({})).payload =
+      memory_block(kHeap, std::string(24, '\0'));
   d.state = {};
   d.ask("process.drop", {});
   const Finding f = d.judge(kDead);
@@ -822,7 +805,7 @@ TEST(NoDeadPayload, OverwrittenBeforeTheZero) {
 
 TEST(NoDeadPayload, UnmappedBeforeTheZero) {
   Driven d = published();
-  d.store(kPid, Writer{}, zeroed({})).payload.reset();
+  d.store(kPid, PublishedContext{}, zeroed({})).payload.reset();
   d.state = {};
   d.ask("process.drop", {});
   EXPECT_EQ(d.outcome(kDead), Outcome::kFail);
@@ -830,7 +813,7 @@ TEST(NoDeadPayload, UnmappedBeforeTheZero) {
 
 TEST(NoDeadPayload, AnotherThreadMayHaveSeenTheZero) {
   Driven d = published();
-  Store& s = d.store(kPid, Writer{}, zeroed({}));
+  Store& s = d.store(kPid, PublishedContext{}, zeroed({}));
   s.payload.reset();
   s.threads = 2;
   d.state = {};
@@ -840,7 +823,7 @@ TEST(NoDeadPayload, AnotherThreadMayHaveSeenTheZero) {
 
 TEST(NoDeadPayload, StoresOfAnUpdateAreNone) {
   Driven d = published();
-  d.store(kPid, Writer{}, zeroed({})).payload.reset();
+  d.store(kPid, PublishedContext{}, zeroed({})).payload.reset();
   d.ask("process.update", with_resource({{"service.name", "shop"}}));
   EXPECT_EQ(d.outcome(kDead), Outcome::kUnobservable);
 }
@@ -863,7 +846,7 @@ Json all_ok() { return {{"ok", true}, {"results", {{{"ok", true}}, {{"ok", true}
 TEST(UpdateVisible, OneOfSeveralUpdatesAtOnce) {
   const auto outcome_of = [](const Pairs& there, const Json& reply) {
     Driven d = published();
-    Writer w;
+    PublishedContext w;
     w.resource = there;
     w.timestamp = 2000;
     d.state = {w};
@@ -883,9 +866,9 @@ TEST(UpdateVisible, OneOfSeveralUpdatesAtOnce) {
 }
 
 // An update in which `middle` stores the fields.
-void update(Driven& d, std::int32_t tid, std::int32_t middle, const Writer& from,
-            const Writer& to) {
-  Writer between = zeroed(to);
+void update(Driven& d, std::int32_t tid, std::int32_t middle, const PublishedContext& from,
+            const PublishedContext& to) {
+  PublishedContext between = zeroed(to);
   d.store(tid, from, zeroed(from));
   d.store(middle, zeroed(from), between);
   d.store(tid, between, to);
@@ -896,7 +879,7 @@ Driven watched() {
   Watch w;
   w.header = kMapping;
   w.armed_order = ++d.order;
-  const auto h = Writer{}.header();
+  const auto h = PublishedContext{}.header();
   w.found.resize(sizeof h);
   std::memcpy(w.found.data(), &h, sizeof h);
   d.image().watches.push_back(std::move(w));
@@ -904,8 +887,8 @@ Driven watched() {
   return d;
 }
 
-Writer of_both(const std::string& name, const std::string& writer) {
-  Writer w;
+PublishedContext of_both(const std::string& name, const std::string& writer) {
+  PublishedContext w;
   w.timestamp = 2000;
   w.resource = {{"service.name", name}, {"writer", writer}};
   return w;
@@ -913,9 +896,9 @@ Writer of_both(const std::string& name, const std::string& writer) {
 
 TEST(OneWriterAtATime, EachByOneThread) {
   Driven d = watched();
-  const Writer b = of_both("b", "b");
-  update(d, 20, 20, Writer{}, b);
-  Writer a = of_both("a", "a");
+  const PublishedContext b = of_both("b", "b");
+  update(d, 20, 20, PublishedContext{}, b);
+  PublishedContext a = of_both("a", "a");
   a.timestamp = 3000;
   update(d, 21, 21, b, a);
   d.state = {a};
@@ -926,8 +909,8 @@ TEST(OneWriterAtATime, EachByOneThread) {
 
 TEST(OneWriterAtATime, AStoreOfAnotherThread) {
   Driven d = watched();
-  const Writer b = of_both("b", "b");
-  update(d, 20, 21, Writer{}, b);
+  const PublishedContext b = of_both("b", "b");
+  update(d, 20, 21, PublishedContext{}, b);
   d.state = {b};
   d.ask("parallel", parallel_updates(), all_ok());
   EXPECT_EQ(d.outcome(kWriters), Outcome::kFail);
@@ -935,8 +918,8 @@ TEST(OneWriterAtATime, AStoreOfAnotherThread) {
 
 TEST(OneWriterAtATime, AMixture) {
   Driven d = watched();
-  const Writer mixed = of_both("a", "b");
-  update(d, 20, 20, Writer{}, mixed);
+  const PublishedContext mixed = of_both("a", "b");
+  update(d, 20, 20, PublishedContext{}, mixed);
   d.state = {mixed};
   d.ask("parallel", parallel_updates(), all_ok());
   EXPECT_EQ(d.outcome(kWriters), Outcome::kFail);
@@ -944,8 +927,8 @@ TEST(OneWriterAtATime, AMixture) {
 
 TEST(OneWriterAtATime, NeitherOfThemIsNotAMixture) {
   Driven d = watched();
-  const Writer b = of_both("c", "b");
-  update(d, 20, 20, Writer{}, b);
+  const PublishedContext b = of_both("c", "b");
+  update(d, 20, 20, PublishedContext{}, b);
   d.state = {b};
   d.ask("parallel", parallel_updates(), all_ok());
   EXPECT_EQ(d.outcome(kWriters), Outcome::kPass);
@@ -963,7 +946,7 @@ TEST(OneWriterAtATime, WithoutStores) {
 constexpr const char* kRecoverable = "pctx.update.failure-recoverable";
 
 // An update during which the clock could not be read, and `after` is seen.
-Driven failed_update(const std::vector<Writer>& after) {
+Driven failed_update(const std::vector<PublishedContext>& after) {
   Driven d = published();
   d.call("clock_gettime", {7}, -22).injected = true;
   d.state = after;
@@ -972,8 +955,8 @@ Driven failed_update(const std::vector<Writer>& after) {
 }
 
 TEST(UpdateFailureRecoverable, AnOldContextANewOneAndNone) {
-  for (const auto& after :
-       {std::vector{Writer{}}, std::vector{named("next", 2000)}, std::vector<Writer>{}}) {
+  for (const auto& after : {std::vector{PublishedContext{}}, std::vector{named("next", 2000)},
+                            std::vector<PublishedContext>{}}) {
     Driven d = failed_update(after);
     d.state = {named("next", 3000)};
     d.ask("process.update", with_resource({{"service.name", "next"}}));
@@ -1001,8 +984,8 @@ TEST(UpdateFailureRecoverable, AnUpdateOfItsOwnWasUnderWay) {
 
 TEST(UpdateFailureRecoverable, AnEarlierStoreByAnotherThreadIsNoUpdateUnderWay) {
   Driven d;
-  d.store(kPid + 1, zeroed({}), Writer{});
-  d.state = {Writer{}};
+  d.store(kPid + 1, zeroed({}), PublishedContext{});
+  d.state = {PublishedContext{}};
   d.ask("process.publish", with_resource({{"service.name", "shop"}}));
   d.call("prctl", {0x53564d41}, -22).injected = true;
   d.state = {zeroed({})};
@@ -1011,9 +994,9 @@ TEST(UpdateFailureRecoverable, AnEarlierStoreByAnotherThreadIsNoUpdateUnderWay) 
 }
 
 TEST(UpdateFailureRecoverable, AStoreNextToTheOldTimestampStoresNone) {
-  Driven d = failed_update({Writer{}});
+  Driven d = failed_update({PublishedContext{}});
   d.state = {zeroed(named("next", 3000))};
-  d.store(kPid, Writer{}, named("next", 1000));
+  d.store(kPid, PublishedContext{}, named("next", 1000));
   d.store(kPid, named("next", 1000), zeroed(named("next", 3000)));
   d.ask("process.update", with_resource({{"service.name", "next"}}));
   EXPECT_EQ(d.outcome(kRecoverable), Outcome::kFail);
@@ -1021,7 +1004,7 @@ TEST(UpdateFailureRecoverable, AStoreNextToTheOldTimestampStoresNone) {
 
 TEST(UpdateFailureRecoverable, TheLookAtTheNextUpdateMetAnUpdateByAnotherThread) {
   for (const bool stored : {false, true}) {
-    Driven d = failed_update({Writer{}});
+    Driven d = failed_update({PublishedContext{}});
     d.state = {zeroed(named("next", 3000))};
     if (stored) {
       d.store(kPid, zeroed({}), named("next", 3000));
@@ -1036,7 +1019,7 @@ TEST(UpdateFailureRecoverable, AnotherThreadWasInTheMiddleOfAnUpdate) {
   for (const std::int32_t tid : {kPid, kPid + 1}) {
     Driven d = published();
     d.call("prctl", {0x53564d41}, -22).injected = true;
-    d.store(tid, Writer{}, zeroed({}));
+    d.store(tid, PublishedContext{}, zeroed({}));
     d.state = {zeroed({})};
     d.ask("process.update", with_resource({{"service.name", "next"}}));
     EXPECT_EQ(d.outcome(kRecoverable) == Outcome::kFail, tid == kPid);
@@ -1129,7 +1112,7 @@ TEST(ResourceAsGiven, WhatTheSdkDidNotTakeIsNotCompared) {
        {std::pair{Json{{"ok", true}}, Outcome::kFail}, std::pair{kTookTheName, Outcome::kPass},
         std::pair{kTookNothing, Outcome::kNa}}) {
     Driven d;
-    Writer w;
+    PublishedContext w;
     w.resource.emplace_back("extra", "of the SDK");
     d.state = {w};
     d.ask("process.publish", with_resource(two), reply);
@@ -1146,10 +1129,10 @@ TEST(ResourceAsGiven, WhatItTookIsCompared) {
 }
 
 TEST(UpdateVisible, PairsNextToAResourceThatStays) {
-  const Json update = {{"attributes", expected({{"canary", "2"}})}};
+  const Json update = {{"attributes", expected_attributes({{"canary", "2"}})}};
   Driven d = published();
   d.state.front().attributes = {{"canary", "1"}};
-  d.ask("process.update", {{"attributes", expected({{"canary", "1"}})}});
+  d.ask("process.update", {{"attributes", expected_attributes({{"canary", "1"}})}});
   EXPECT_EQ(d.outcome(kVisible), Outcome::kPass);
   Driven left_out = d;
   left_out.ask("process.update", update, {{"ok", true}, {"left_out", {"canary"}}});
@@ -1179,7 +1162,7 @@ Json forked(const char* what) {
 
 TEST(ForkedChild, ThatWithdrawsHasNoContext) {
   constexpr const char* kId = "pctx.fork.child-publishes-own";
-  const Json reply = {{"ok", true}, {"child_pid", kChild}};
+  const Json reply = {{"ok", true}, {"child_pid", kChildPid}};
   Driven d = published();
   d.child_lives = true;
   d.ask("process.fork", forked("drop"), reply);
@@ -1196,9 +1179,9 @@ TEST(ForkedChild, ThatWithdrawsHasNoContext) {
 TEST(ExtraKeys, InFieldTwo) {
   constexpr const char* kId = "pctx.payload.extra-keys-in-attributes";
   Json request = with_resource({{"service.name", "shop"}});
-  request["attributes"] = expected({{"canary", "1"}});
+  request["attributes"] = expected_attributes({{"canary", "1"}});
   Driven d;
-  Writer w;
+  PublishedContext w;
   w.attributes = {{"canary", "1"}};
   d.state = {w};
   d.ask("process.publish", request);
@@ -1222,11 +1205,11 @@ TEST(ExtraKeys, AsTheyWereGiven) {
   constexpr const char* kPlace = "pctx.payload.extra-keys-in-attributes";
   const Json number = {{"key", "number"}, {"value", {{"intValue", "1"}}}};
   Json request = with_resource({{"service.name", "shop"}});
-  request["attributes"] = expected({{"canary", "1"}});
+  request["attributes"] = expected_attributes({{"canary", "1"}});
   request["attributes"].push_back(number);
   const auto outcome_of = [&](const char* id, const Pairs& there, const Json& reply) {
     Driven d;
-    Writer w;
+    PublishedContext w;
     w.attributes = there;
     d.state = {w};
     d.ask("process.publish", request, reply);
@@ -1260,14 +1243,14 @@ TEST(ResourceAsGiven, FoundAndChanged) {
   EXPECT_EQ(changed.outcome(kAsGiven), Outcome::kFail);
 
   Driven lost;
-  lost.state = {Writer{}};
+  lost.state = {PublishedContext{}};
   lost.ask("process.publish", with_resource(kTwo));
   EXPECT_EQ(lost.outcome(kAsGiven), Outcome::kFail);
 }
 
 TEST(ResourceAsGiven, WhatALimitOrTheApiLeavesOut) {
   Driven d;
-  d.state = {Writer{}};
+  d.state = {PublishedContext{}};
   Json request = with_resource({{"service.name", "shop"}, {"long", std::string(16384, 's')}});
   request["resource"]["attributes"].push_back({{"key", "flag"}, {"value", {{"boolValue", true}}}});
   d.ask("process.publish", request);
@@ -1276,7 +1259,7 @@ TEST(ResourceAsGiven, WhatALimitOrTheApiLeavesOut) {
   EXPECT_EQ(f.evidence.size(), 2U);
 
   Driven cut;
-  Writer w;
+  PublishedContext w;
   w.resource.emplace_back("long", std::string(16383, 's'));
   cut.state = {w};
   cut.ask("process.publish", request);
@@ -1310,7 +1293,7 @@ Json child_that(const char* what, const Pairs& pairs = {}) {
   child["do"] = what;
   return {{"child", child}};
 }
-Json child_reply() { return {{"ok", true}, {"child_pid", kChild}}; }
+Json child_reply() { return {{"ok", true}, {"child_pid", kChildPid}}; }
 
 TEST(ForkChildHasNone, NothingAndSomething) {
   constexpr const char* kId = "pctx.fork.child-has-none";
@@ -1327,7 +1310,7 @@ TEST(ForkChildHasNone, NothingAndSomething) {
 
   Driven inherited = published();
   inherited.child_lives = true;
-  inherited.of_child = {Writer{}};
+  inherited.of_child = {PublishedContext{}};
   inherited.ask("process.fork", child_that("idle"), child_reply());
   EXPECT_EQ(inherited.outcome(kId), Outcome::kFail);
 
@@ -1342,23 +1325,24 @@ TEST(ForkChildHasNone, OneOfSeveralAtOnceAndAGrandchild) {
   fork["op"] = "process.fork";
   Driven d = published();
   d.child_lives = true;
-  d.of_child = {Writer{}};
+  d.of_child = {PublishedContext{}};
   d.ask("parallel", {{"requests", {{{"op", "process.update"}}, fork}}},
         {{"ok", true}, {"results", {{{"ok", true}}, child_reply()}}});
   EXPECT_EQ(d.outcome(kId), Outcome::kFail);
 
   Driven deeper = published();
   deeper.child_lives = true;
-  deeper.of_child = {Writer{}};
+  deeper.of_child = {PublishedContext{}};
   deeper.ask("process.fork", {{"child", {{"do", "fork"}, {"child", {{"do", "idle"}}}}}},
-             {{"ok", true}, {"child_pid", kChild + 1}, {"grandchild_pid", kChild}});
+             {{"ok", true}, {"child_pid", kChildPid + 1}, {"grandchild_pid", kChildPid}});
   EXPECT_EQ(deeper.outcome(kId), Outcome::kFail);
 }
 
 TEST(ForkChildHasNone, AtEachStep) {
   constexpr const char* kId = "pctx.fork.child-has-none";
   constexpr std::uint64_t kDontFork = 10;
-  const auto with = [&](bool after_mark, const std::vector<Writer>& inherited, bool ended = false) {
+  const auto with = [&](bool after_mark, const std::vector<PublishedContext>& inherited,
+                        bool ended = false) {
     Driven d;
     d.call("mmap", {0, 4096, 3, 2, 3, 0}, static_cast<std::int64_t>(kMapping));
     const auto mapped = d.order;
@@ -1368,20 +1352,20 @@ TEST(ForkChildHasNone, AtEachStep) {
                    .order = after_mark ? d.order : mapped,
                    .at = "after a store",
                    .candidates = {}};
-    for (const Writer& w : inherited) fork.candidates.push_back(w.candidate());
+    for (const PublishedContext& w : inherited) fork.candidates.push_back(w.candidate());
     d.image().forks = {fork};
-    d.state = {Writer{}};
-    d.ask("process.publish", with_resource(Writer{}.resource));
+    d.state = {PublishedContext{}};
+    d.ask("process.publish", with_resource(PublishedContext{}.resource));
     return d.outcome(kId);
   };
   EXPECT_EQ(with(true, {}), Outcome::kPass);
-  EXPECT_EQ(with(true, {Writer{}}), Outcome::kFail);
-  Writer elsewhere;
+  EXPECT_EQ(with(true, {PublishedContext{}}), Outcome::kFail);
+  PublishedContext elsewhere;
   elsewhere.mapping += 0x10000;
   EXPECT_EQ(with(true, {elsewhere}), Outcome::kPass);
   // What comes before the mark is for another requirement.
-  EXPECT_EQ(with(false, {Writer{}}), Outcome::kUnobservable);
-  EXPECT_EQ(with(true, {Writer{}}, /*ended=*/true), Outcome::kUnobservable);
+  EXPECT_EQ(with(false, {PublishedContext{}}), Outcome::kUnobservable);
+  EXPECT_EQ(with(true, {PublishedContext{}}, /*ended=*/true), Outcome::kUnobservable);
 }
 
 TEST(ForkChildHasNone, SaysWhyNoStepWasSeen) {
@@ -1402,7 +1386,8 @@ TEST(ForkSamePidNamespace, AChildWithItsParentsNumber) {
   request["namespace"] = "pid";
   // The number in the reply is one of the namespace.
   const Json reply = {{"ok", true}, {"child_pid", 2}};
-  const auto outcome_of = [&](const std::vector<Writer>& of_child, std::int32_t own_pid = 1) {
+  const auto outcome_of = [&](const std::vector<PublishedContext>& of_child,
+                              std::int32_t own_pid = 1) {
     Driven d = published();
     d.process().own_pid = 1;
     d.child().own_pid = own_pid;
@@ -1412,11 +1397,11 @@ TEST(ForkSamePidNamespace, AChildWithItsParentsNumber) {
     EXPECT_EQ(d.outcome("pctx.fork.child-publishes-own"), Outcome::kUnobservable);
     return d.outcome(kId);
   };
-  Writer own;
+  PublishedContext own;
   own.resource = kWorker;
   EXPECT_EQ(outcome_of({own}), Outcome::kPass);
   EXPECT_EQ(outcome_of({}), Outcome::kFail);
-  EXPECT_EQ(outcome_of({Writer{}}), Outcome::kFail);
+  EXPECT_EQ(outcome_of({PublishedContext{}}), Outcome::kFail);
   EXPECT_EQ(outcome_of({}, 2), Outcome::kUnobservable);
 
   Driven died = published();
@@ -1428,7 +1413,7 @@ TEST(ForkSamePidNamespace, AChildWithItsParentsNumber) {
   EXPECT_NE(f.saw.find("killed by signal 11"), std::string::npos) << f.saw;
   // It was dying when its snapshot was due; or it had none, and ended with its parent.
   ImageView dying;
-  dying.image = {kChild, 0};
+  dying.image = {kChildPid, 0};
   died.session.operations.back().after.push_back(dying);
   EXPECT_EQ(died.outcome(kId), Outcome::kFail);
   died.child().killed_by = 9;
@@ -1442,26 +1427,26 @@ TEST(ForkSamePidNamespace, AChildWithItsParentsNumber) {
 
 TEST(ForkChildPublishesOwn, OneContextWithItsOwnValue) {
   constexpr const char* kId = "pctx.fork.child-publishes-own";
-  const auto outcome_of = [&](const std::vector<Writer>& of_child) {
+  const auto outcome_of = [&](const std::vector<PublishedContext>& of_child) {
     Driven d = published();
     d.child_lives = true;
     d.of_child = of_child;
     d.ask("process.fork", child_that("publish", kWorker), child_reply());
     return d.outcome(kId);
   };
-  Writer own;
+  PublishedContext own;
   own.resource = kWorker;
   EXPECT_EQ(outcome_of({own}), Outcome::kPass);
   EXPECT_EQ(outcome_of({}), Outcome::kFail);
-  EXPECT_EQ(outcome_of({Writer{}}), Outcome::kFail);
-  Writer in_field_2;
+  EXPECT_EQ(outcome_of({PublishedContext{}}), Outcome::kFail);
+  PublishedContext in_field_2;
   in_field_2.resource = {};
   in_field_2.attributes = kWorker;
   EXPECT_EQ(outcome_of({in_field_2}), Outcome::kFail);
-  Writer second = own;
+  PublishedContext second = own;
   second.mapping += 0x10000;
   EXPECT_EQ(outcome_of({own, second}), Outcome::kFail);
-  Writer merged = own;
+  PublishedContext merged = own;
   merged.resource.emplace_back("service.name", "shop");
   EXPECT_EQ(outcome_of({merged}), Outcome::kFail);
   merged.resource.back().second = "of the SDK";
@@ -1474,7 +1459,7 @@ TEST(ForkChildPublishesOwn, AndAnUpdateOfIt) {
   const auto outcome_of = [&](const Pairs& of_child) {
     Driven d = published();
     d.child_lives = true;
-    Writer own;
+    PublishedContext own;
     own.resource = of_child;
     d.of_child = {own};
     d.ask("process.fork", request, child_reply());
@@ -1496,21 +1481,21 @@ TEST(ForkChildPublishesOwn, ItDied) {
 
 TEST(ForkParentUntouched, BeforeAndAfter) {
   constexpr const char* kId = "pctx.fork.parent-untouched";
-  const auto outcome_of = [&](const std::vector<Writer>& of_parent, bool at_end) {
+  const auto outcome_of = [&](const std::vector<PublishedContext>& of_parent, bool at_end) {
     Driven d = published();
     if (!at_end) d.state = of_parent;
     d.ask("process.fork", child_that("publish", kWorker), child_reply());
     d.state = of_parent;
-    d.ask("process.reap", {{"child_pid", kChild}}, {{"ok", true}, {"status", 9}});
+    d.ask("process.reap", {{"child_pid", kChildPid}}, {{"ok", true}, {"status", 9}});
     return d.outcome(kId);
   };
-  Writer of_worker;
+  PublishedContext of_worker;
   of_worker.timestamp = 2000;
   of_worker.resource = kWorker;
-  Writer other_payload;
+  PublishedContext other_payload;
   other_payload.resource = {{"service.name", "sh0p"}};
   for (const bool at_end : {false, true}) {
-    EXPECT_EQ(outcome_of({Writer{}}, at_end), Outcome::kPass) << at_end;
+    EXPECT_EQ(outcome_of({PublishedContext{}}, at_end), Outcome::kPass) << at_end;
     EXPECT_EQ(outcome_of({named("own update", 2000)}, at_end), Outcome::kPass) << at_end;
     EXPECT_EQ(outcome_of({of_worker}, at_end), Outcome::kFail) << at_end;
     EXPECT_EQ(outcome_of({other_payload}, at_end), Outcome::kFail) << at_end;

@@ -14,6 +14,7 @@
 
 #include "abi/process_header.h"
 #include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/literal_evidence.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -24,22 +25,13 @@ using Json = nlohmann::json;
 using Names = std::vector<std::string>;
 using sys::RemoteAddr;
 
-constexpr std::uint64_t kMapping = 0x7f0000000000;
-constexpr std::uint64_t kPayload = 0x550000800000;
-constexpr std::uint64_t kHeap = 0x550000001000;
+constexpr std::uint64_t kPayloadAt = 0x550000800000;
 constexpr std::int32_t kMain = 12;
 constexpr std::int32_t kChild = 77;
 
-const std::string kTrace = "0af7651916cd43dd8448eb211c80319c";
-const std::string kSpan = "b7ad6b7169203331";
 const std::string kTrace2 = "4bf92f3577b34da6a3ce929d0e0e4736";
 const std::string kSpan2 = "00f067aa0ba902b7";
 
-std::vector<std::byte> bytes(const std::string& s) {
-  std::vector<std::byte> out(s.size());
-  std::memcpy(out.data(), s.data(), s.size());
-  return out;
-}
 std::string unhex(const std::string& hex) {
   std::string out;
   for (std::size_t i = 0; i < hex.size(); i += 2) {
@@ -48,13 +40,6 @@ std::string unhex(const std::string& hex) {
   return out;
 }
 
-std::string field(int number, const std::string& content) {
-  std::string out(1, static_cast<char>(number << 3 | 2));
-  std::size_t size = content.size();
-  for (; size >= 0x80; size >>= 7) out.push_back(static_cast<char>(0x80 | (size & 0x7f)));
-  out.push_back(static_cast<char>(size));
-  return out + content;
-}
 std::string pair(const std::string& key, const std::string& any_value) {
   return field(1, key) + field(2, any_value);
 }
@@ -117,9 +102,9 @@ Json untraced(const Json& attributes = Json::array()) {
 Json on(const char* op, const std::string& thread) { return {{"op", op}, {"thread", thread}}; }
 const Json kDetach = on("thread.detach", "main");
 
-class World {
+class ThreadSession {
  public:
-  World() {
+  ThreadSession() {
     t_.mode = Mode::kRun;
     process(kMain);
     session_.group = "test";
@@ -255,7 +240,7 @@ class World {
     s.value = rec.at;
     auto& block = s.record.emplace();
     block.at = RemoteAddr(rec.at);
-    block.bytes = bytes(rec.head_and_area());
+    block.bytes = bytes_of(rec.head_and_area());
     block.wanted = block.readable = block.bytes.size();
     image.threads.push_back(std::move(s));
     return image.threads.back();
@@ -286,7 +271,7 @@ class World {
     const std::string payload = context.payload();
     const abi::ProcessHeader h{abi::kSignature, abi::kVersion,
                                static_cast<std::uint32_t>(payload.size()), context.timestamp,
-                               kPayload};
+                               kPayloadAt};
     std::vector<std::byte> head(sizeof h);
     std::memcpy(head.data(), &h, sizeof h);
     Candidate c;
@@ -294,7 +279,7 @@ class World {
     entry.range = *sys::RemoteRange::from_size(RemoteAddr(kMapping), 4096);
     entry.readable = entry.writable = true;
     entry.inode = 7;
-    for (auto& [at, content] : {std::pair{kMapping, head}, {kPayload, bytes(payload)}}) {
+    for (auto& [at, content] : {std::pair{kMapping, head}, {kPayloadAt, bytes_of(payload)}}) {
       auto& block = c.memory.emplace_back();
       block.at = RemoteAddr(at);
       block.bytes = content;
@@ -356,7 +341,7 @@ TEST(DrivenEvidence, HasAttachedGoesByTheOperationNotByItsValues) {
 }
 
 TEST(AttachVisible, TakesAValidRecord) {
-  World w;
+  ThreadSession w;
   EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kUnobservable);
   w.operate(expected("main", "A"), {{kMain, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kPass);
@@ -366,10 +351,10 @@ TEST(AttachVisible, TakesAValidRecord) {
 
 TEST(AttachVisible, WhateverItsFlags) {
   for (const int flags : {0, 1, 2, 0xfd}) {
-    World w;
+    ThreadSession w;
     w.operate(expected("main", "A"), {{kMain, Rec{}}});
     w.operate(kDetach, {{kMain, std::nullopt}});
-    World refused = w;
+    ThreadSession refused = w;
     const Json attach = expected("main", "B", kTrace2, kSpan2, Json::array(), flags);
     w.operate(attach, {{kMain, std::nullopt}});
     EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kFail) << flags;
@@ -382,7 +367,7 @@ TEST(AttachVisible, WhateverItsFlags) {
 TEST(AttachVisible, AContextWithoutIdsShowsTheAttributesThatTheSdkTakes) {
   const auto run = [](const Json& attributes, const std::string& hello = {},
                       const std::optional<Ctx>& context = Ctx{Names{"route"}}) {
-    World w;
+    ThreadSession w;
     if (!hello.empty()) w.hello(hello);
     w.context(context);
     w.operate(expected("main", "A"), {{kMain, Rec{}}});
@@ -409,29 +394,29 @@ TEST(AttachVisible, AContextWithoutIdsShowsTheAttributesThatTheSdkTakes) {
 }
 
 TEST(AttachVisible, AContextGoesOnShowing) {
-  World w;
+  ThreadSession w;
   w.operate(on("thread.spawn", "t"), {{kMain, std::nullopt}, {13, std::nullopt}},
             {{"ok", true}, {"tid", 13}});
   w.operate(expected("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
   const Json own = {{"ok", true}, {"tid", 13}};
   const Rec other = shown(kTrace2, kSpan2, kHeap + 0x1000);
   for (const auto& slot : {std::optional<Rec>(), std::optional(hidden())}) {
-    World updated = w;
+    ThreadSession updated = w;
     updated.operate({{"op", "process.update"}}, {{kMain, slot}});
     EXPECT_EQ(updated.judge("tctx.attach.visible").signature,
               "an attached context is no longer visible");
-    World beside = w;
+    ThreadSession beside = w;
     beside.operate(expected("t", "B", kTrace2, kSpan2), {{kMain, slot}, {13, other}}, own);
     EXPECT_EQ(beside.outcome("tctx.attach.visible"), Outcome::kFail);
     EXPECT_EQ(beside.outcome("tctx.tls.per-thread"), Outcome::kUnobservable);
-    World appended = w;
+    ThreadSession appended = w;
     appended.operate({{"op", "thread.append"}, {"thread", "main"}, {"attributes", Json::array()}},
                      {{kMain, slot}});
     EXPECT_EQ(appended.outcome("tctx.attach.visible"), Outcome::kFail);
   }
   w.operate({{"op", "process.update"}}, {{kMain, shown(kTrace, kSpan, kHeap + 0x2000)}});
   EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kPass);
-  World unknown = w;
+  ThreadSession unknown = w;
   unknown.refuse(expected("main", "B", kTrace2, kSpan2), "failed");
   unknown.operate(Json::object(), {{kMain, std::nullopt}});
   EXPECT_EQ(unknown.outcome("tctx.attach.visible"), Outcome::kPass);
@@ -441,13 +426,13 @@ TEST(AttachVisible, AContextGoesOnShowing) {
 }
 
 TEST(AttachVisible, OnTheThreadThatItMovesTo) {
-  World w;
+  ThreadSession w;
   w.operate(on("thread.spawn", "t"), {{kMain, std::nullopt}, {13, std::nullopt}},
             {{"ok", true}, {"tid", 13}});
   w.operate(expected("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
   const Json move = {{"op", "thread.move"}, {"from", "main"}, {"to", "t"}, {"ctx", "A"}};
-  World refused = w;
-  World moved = w;
+  ThreadSession refused = w;
+  ThreadSession moved = w;
   w.operate(move, {{kMain, std::nullopt}, {13, std::nullopt}});
   const Finding f = w.judge("tctx.attach.visible");
   EXPECT_EQ(f.outcome, Outcome::kFail);
@@ -462,13 +447,13 @@ TEST(AttachVisible, OnTheThreadThatItMovesTo) {
 }
 
 TEST(AttachVisible, AContextAroundAnotherIsForAnotherRequirement) {
-  World w;
+  ThreadSession w;
   w.operate(expected("main", "A"), {{kMain, Rec{}}});
   w.operate(expected("main", "B", kTrace2, kSpan2), {{kMain, shown(kTrace2, kSpan2)}});
   for (int i = 0; i < 2; ++i) w.operate(kDetach, {{kMain, std::nullopt}});
   EXPECT_EQ(w.outcome("tctx.attach.restores-outer"), Outcome::kFail);
   EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kPass);
-  World again;
+  ThreadSession again;
   again.operate(expected("main", "A"), {{kMain, Rec{}}});
   again.operate(expected("main", "B", kTrace2, kSpan2), {{kMain, shown(kTrace2, kSpan2)}});
   again.operate(kDetach, {{kMain, Rec{}}});
@@ -478,12 +463,12 @@ TEST(AttachVisible, AContextAroundAnotherIsForAnotherRequirement) {
 
 TEST(AttachVisible, AWithdrawalMayHideWhatIsAttached) {
   for (const char* const op : {"process.drop", "process.publish"}) {
-    World w;
+    ThreadSession w;
     w.operate(expected("main", "A"), {{kMain, Rec{}}});
     w.operate({{"op", op}}, {{kMain, std::nullopt}});
     w.operate({{"op", "process.update"}}, {{kMain, std::nullopt}});
     EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kPass) << op;
-    World inner = w;
+    ThreadSession inner = w;
     inner.operate(expected("main", "B", kTrace2, kSpan2), {{kMain, std::nullopt}});
     EXPECT_EQ(inner.outcome("tctx.attach.visible"), Outcome::kFail) << op;
     w.operate(Json::object(), {{kMain, Rec{}}});
@@ -493,7 +478,7 @@ TEST(AttachVisible, AWithdrawalMayHideWhatIsAttached) {
 }
 
 TEST(AttachVisible, ARecordOfTwoThreadsIsForAnotherRequirement) {
-  World w;
+  ThreadSession w;
   w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
   w.operate(expected("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
   const Rec over = shown(kTrace2, kSpan2);
@@ -506,13 +491,13 @@ TEST(AttachVisible, ARecordOfTwoThreadsIsForAnotherRequirement) {
 }
 
 TEST(AttachVisible, AThreadThatWasNotSampledSaysNothing) {
-  World w;
+  ThreadSession w;
   w.operate(expected("main", "A"), {});
   EXPECT_EQ(w.outcome("tctx.attach.visible"), Outcome::kUnobservable);
 }
 
 TEST(MatchesContext, TheRootIsNotTheCurrentSpan) {
-  World w;
+  ThreadSession w;
   w.operate(expected("main", "A"), {{kMain, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
   w.operate(expected("main", "B", kTrace, kSpan2), {{kMain, Rec{}}});
@@ -520,7 +505,7 @@ TEST(MatchesContext, TheRootIsNotTheCurrentSpan) {
 }
 
 TEST(MatchesContext, IdsThatWereNeverGivenAreForOtherRequirements) {
-  World w;
+  ThreadSession w;
   w.operate(expected("main", "A"), {{kMain, shown(reversed(kTrace), kSpan)}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kUnobservable);
   EXPECT_EQ(w.outcome("tctx.record.trace-id"), Outcome::kFail);
@@ -528,7 +513,7 @@ TEST(MatchesContext, IdsThatWereNeverGivenAreForOtherRequirements) {
 }
 
 TEST(MatchesContext, NoIdsAtAllAreMissing) {
-  World w;
+  ThreadSession w;
   w.operate(expected("main", "A"), {{kMain, shown(std::string(32, '0'), std::string(16, '0'))}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kFail);
   EXPECT_EQ(w.outcome("tctx.record.trace-id"), Outcome::kUnobservable);
@@ -537,7 +522,7 @@ TEST(MatchesContext, NoIdsAtAllAreMissing) {
 Outcome of_attribute(const std::string& expected_value,
                      const std::vector<std::pair<int, std::string>>& entries,
                      const std::string& hello = {}) {
-  World w;
+  ThreadSession w;
   if (!hello.empty()) w.hello(hello);
   w.context(Ctx{Names{"route", "own"}});
   w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", expected_value)})),
@@ -595,7 +580,7 @@ TEST(MatchesContext, WhatIsDeclaredMayBeMissingOrCut) {
 
 TEST(MatchesContext, ANameIsMissingOnlyWhereTheKeyMapIsFull) {
   const auto run = [](std::size_t in_map, std::size_t given, const std::string& limits = "{}") {
-    World w;
+    ThreadSession w;
     w.hello(R"({"id":1,"ok":true,"caps":{"thread.attach":{}},"limits":)" + limits + "}");
     Names names;
     for (std::size_t i = 0; i < in_map; ++i) names.push_back(fmt::format("n{}", i));
@@ -614,7 +599,7 @@ TEST(MatchesContext, ANameIsMissingOnlyWhereTheKeyMapIsFull) {
 // Of names without an index only those that came since the last one may have one.
 TEST(MatchesContext, ANameThatWasLeftOutEarlierTakesNoRoom) {
   const auto run = [](bool a_name_follows, bool more_are_left_out) {
-    World w;
+    ThreadSession w;
     w.hello(R"({"id":1,"ok":true,"caps":{"thread.attach":{}}})");
     Names names;
     for (std::size_t i = 0; i < 254; ++i) names.push_back(fmt::format("n{}", i));
@@ -658,7 +643,7 @@ TEST(MatchesContext, AThreadOfManyContextsEndsWithOneOfThem) {
   const auto finding = [&](const std::optional<Rec>& left, const Json& reply = {{"ok", true}},
                            const std::string& caps = R"({"thread.attach":{},"thread.churn":{}})",
                            const std::string& limits = "{}") {
-    World w;
+    ThreadSession w;
     w.hello(R"({"id":1,"ok":true,"caps":)" + caps + R"(,"limits":)" + limits + "}");
     w.context(Ctx{Names{churn_key}});
     const Rec on_main = rec(other_trace, {}, other_span);
@@ -709,16 +694,16 @@ TEST(MatchesContext, LongValuesAreCutAtTheLimitOfTheFormat) {
 }
 
 TEST(MatchesContext, NothingOfWhatHasEndedIsLeft) {
-  World w;
+  ThreadSession w;
   w.context(Ctx{Names{"route", "tier"}});
   const auto a = Json::array({text("route", "/a"), text("tier", "gold")});
   w.operate(expected("main", "A", kTrace, kSpan, a), {{kMain, with({{0, "/a"}, {1, "gold"}})}});
-  World nested = w;
+  ThreadSession nested = w;
   w.operate(kDetach, {{kMain, std::nullopt}});
   const auto b = Json::array({text("route", "/b")});
   Rec r = shown(kTrace2, kSpan2);
   r.entries = {{0, "/b"}, {1, "gold"}};
-  World own = w;
+  ThreadSession own = w;
   w.operate(expected("main", "B", kTrace2, kSpan2, b), {{kMain, r}});
   EXPECT_EQ(w.judge("tctx.attach.matches-context").signature, "attribute left over");
   // An SDK that says so hands attributes on to contexts inside, and any has others of its own.
@@ -732,7 +717,7 @@ TEST(MatchesContext, NothingOfWhatHasEndedIsLeft) {
 }
 
 TEST(MatchesContext, AttributesWithoutAKeyMapAreNotKnown) {
-  World w;
+  ThreadSession w;
   w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
             {{kMain, with({{0, "/a"}})}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kUnobservable);
@@ -741,7 +726,7 @@ TEST(MatchesContext, AttributesWithoutAKeyMapAreNotKnown) {
 TEST(MatchesContext, AttributesThatWereTakenNeedAKeyMap) {
   const auto run = [](const std::optional<Ctx>& context, const Rec& rec,
                       const std::string& hello = {}, const std::string& value = "/a") {
-    World w;
+    ThreadSession w;
     if (!hello.empty()) w.hello(hello);
     w.context(context);
     w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", value)})),
@@ -769,11 +754,11 @@ TEST(MatchesContext, AttributesThatWereTakenNeedAKeyMap) {
   EXPECT_NE(outcome(no_map, Rec{}, std::string(), std::string()), Outcome::kFail);
   EXPECT_NE(outcome(no_map, Rec{}, std::string(), std::string(300, 'v')), Outcome::kFail);
   // It is there later.
-  World later = run(no_map, Rec{});
+  ThreadSession later = run(no_map, Rec{});
   later.context(Ctx{Names{"route"}});
   later.operate({{"op", "process.update"}}, {{kMain, with({{0, "/a"}})}});
   EXPECT_EQ(later.outcome("tctx.attach.matches-context"), Outcome::kPass);
-  World refused;
+  ThreadSession refused;
   refused.context(no_map);
   refused.refuse(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})));
   refused.operate(expected("main", "B"), {{kMain, Rec{}}});
@@ -781,13 +766,13 @@ TEST(MatchesContext, AttributesThatWereTakenNeedAKeyMap) {
 }
 
 TEST(MatchesContext, AttributesMoveWithTheirContext) {
-  World w;
+  ThreadSession w;
   w.context(Ctx{Names{"route"}});
   w.operate(on("thread.spawn", "t"), {{kMain, std::nullopt}, {13, std::nullopt}},
             {{"ok", true}, {"tid", 13}});
   w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
             {{kMain, with({{0, "/a"}})}, {13, std::nullopt}});
-  World lost = w;
+  ThreadSession lost = w;
   const Json move = {{"op", "thread.move"}, {"from", "main"}, {"to", "t"}, {"ctx", "A"}};
   w.operate(move, {{kMain, std::nullopt}, {13, with({{0, "/a"}})}});
   EXPECT_EQ(w.outcome("tctx.attach.matches-context"), Outcome::kPass);
@@ -796,7 +781,7 @@ TEST(MatchesContext, AttributesMoveWithTheirContext) {
 }
 
 TEST(MatchesContext, AFailedAttachLeavesItsThreadUnknown) {
-  World w;
+  ThreadSession w;
   w.operate(expected("main", "A"), {{kMain, Rec{}}});
   w.refuse(expected("main", "B", kTrace2, kSpan2), "failed");
   w.operate(kDetach, {{kMain, shown(kTrace2, kSpan2)}});
@@ -805,17 +790,17 @@ TEST(MatchesContext, AFailedAttachLeavesItsThreadUnknown) {
 }
 
 TEST(FixedRecordPointer, OnePointerWhereTheValidByteIsTheSwitch) {
-  World w;
+  ThreadSession w;
   w.style("valid");
   w.operate(kDetach, {{kMain, std::nullopt}});
-  World moving = w;
+  ThreadSession moving = w;
   for (const auto at : {kHeap, kHeap}) {
     w.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan, at)}});
     w.operate(kDetach, {{kMain, hidden(at)}});
   }
   // Its first operation was a detach of nothing.
   EXPECT_EQ(w.outcome("tctx.attach.fixed-record-pointer"), Outcome::kUnobservable);
-  World v;
+  ThreadSession v;
   v.style("valid");
   for (const auto at : {kHeap, kHeap}) {
     v.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan, at)}});
@@ -829,7 +814,7 @@ TEST(FixedRecordPointer, OnePointerWhereTheValidByteIsTheSwitch) {
 }
 
 TEST(FixedRecordPointer, IsNotForThosePointersThatSwitch) {
-  World w;
+  ThreadSession w;
   w.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan, kHeap)}});
   w.operate(kDetach, {{kMain, std::nullopt}});
   w.operate(expected("main", "B"), {{kMain, shown(kTrace, kSpan, kHeap + 0x1000)}});
@@ -837,7 +822,7 @@ TEST(FixedRecordPointer, IsNotForThosePointersThatSwitch) {
 }
 
 TEST(FixedRecordPointer, ARecordThatIsNeverValidStandsForNull) {
-  World w;
+  ThreadSession w;
   for (const auto at : {kHeap + 0x1000, kHeap + 0x2000}) {
     w.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan, at)}});
     w.operate(kDetach, {{kMain, hidden(kHeap)}});
@@ -859,7 +844,7 @@ TEST(RestoresOuter, ShowsTheEnclosingContext) {
         {std::optional(shown(kTrace2, kSpan2)), Outcome::kFail},
         {std::optional(hidden()), Outcome::kFail},
         {std::optional<Rec>(), Outcome::kFail}}) {
-    World w;
+    ThreadSession w;
     w.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan)}});
     w.operate(expected("main", "B", kTrace2, kSpan2), {{kMain, shown(kTrace2, kSpan2)}});
     w.operate(kDetach, {{kMain, after}});
@@ -874,7 +859,7 @@ TEST(RestoresOuter, AlsoWhenTheInnerOneMoves) {
   for (const auto& [after, outcome] :
        {std::pair{std::optional(shown(kTrace, kSpan, kHeap + 0x2000)), Outcome::kPass},
         {std::optional<Rec>(), Outcome::kFail}}) {
-    World w;
+    ThreadSession w;
     w.operate(on("thread.spawn", "t"), {{kMain, std::nullopt}, {13, std::nullopt}},
               {{"ok", true}, {"tid", 13}});
     w.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan)}, {13, std::nullopt}});
@@ -885,7 +870,7 @@ TEST(RestoresOuter, AlsoWhenTheInnerOneMoves) {
 }
 
 TEST(RestoresOuter, WhatNeverToldThemApartSaysNothing) {
-  World w;
+  ThreadSession w;
   w.operate(expected("main", "A"), {{kMain, Rec{}}});
   w.operate(expected("main", "B", kTrace, kSpan2), {{kMain, Rec{}}});
   w.operate(kDetach, {{kMain, std::nullopt}});
@@ -893,7 +878,7 @@ TEST(RestoresOuter, WhatNeverToldThemApartSaysNothing) {
 }
 
 TEST(RestoresOuter, AttributesOfTheInnerGo) {
-  World w;
+  ThreadSession w;
   w.context(Ctx{Names{"route", "table"}});
   w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
             {{kMain, with({{0, "/a"}})}});
@@ -911,7 +896,7 @@ TEST(DetachHidden, NothingReadableIsLeft) {
                                        {std::optional(hidden()), Outcome::kPass},
                                        {std::optional(Rec{}), Outcome::kFail},
                                        {std::optional(blank), Outcome::kInfo}}) {
-    World w;
+    ThreadSession w;
     w.operate(expected("main", "A"), {{kMain, Rec{}}});
     w.operate(kDetach, {{kMain, after}});
     EXPECT_EQ(w.outcome("tctx.detach.hidden"), outcome);
@@ -920,7 +905,7 @@ TEST(DetachHidden, NothingReadableIsLeft) {
 
 TEST(DetachHidden, NorAnAttributeOfAnEarlierContext) {
   const auto run = [](const std::string& left) {
-    World w;
+    ThreadSession w;
     w.context(Ctx{Names{"route", "tier"}});
     w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
               {{kMain, with({{0, "/a"}})}});
@@ -938,7 +923,7 @@ TEST(DetachHidden, NorAnAttributeOfAnEarlierContext) {
 }
 
 TEST(DetachHidden, NorWhereAContextHasMovedFrom) {
-  World w;
+  ThreadSession w;
   w.operate(on("thread.spawn", "t"), {{kMain, std::nullopt}, {13, std::nullopt}},
             {{"ok", true}, {"tid", 13}});
   w.operate(expected("main", "A"), {{kMain, Rec{}}});
@@ -956,7 +941,7 @@ TEST(FreshThreadNull, ARecordOfAnotherThreadIsNotItsOwn) {
         {std::optional(hidden(kHeap + 0x1000)), Outcome::kPass},
         {std::optional(shown(kTrace, kSpan, kHeap + 0x1000)), Outcome::kInfo},
         {std::optional(Rec{}), Outcome::kInfo}}) {
-    World w;
+    ThreadSession w;
     w.operate(expected("main", "A"), {{kMain, Rec{}}});
     w.operate(on("thread.spawn", "t"), {{kMain, Rec{}}, {13, slot}}, spawned);
     EXPECT_EQ(w.outcome("tctx.tls.fresh-thread-null"), outcome);
@@ -964,7 +949,7 @@ TEST(FreshThreadNull, ARecordOfAnotherThreadIsNotItsOwn) {
 }
 
 TEST(FreshThreadNull, AThreadThatWasUsedIsNotFresh) {
-  World w;
+  ThreadSession w;
   w.operate(on("thread.spawn", "t"), {}, {{"ok", true}, {"tid", 13}});
   w.operate(expected("t", "A"), {{13, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.tls.fresh-thread-null"), Outcome::kUnobservable);
@@ -973,7 +958,7 @@ TEST(FreshThreadNull, AThreadThatWasUsedIsNotFresh) {
 TEST(FreshThreadNull, NothingThatHasEndedIsHandedOn) {
   const Json spawned = {{"ok", true}, {"tid", 13}};
   const auto run = [&](const Json& end, const std::optional<Rec>& main) {
-    World w;
+    ThreadSession w;
     w.operate(on("thread.spawn", "s"), {{kMain, std::nullopt}, {14, std::nullopt}},
               {{"ok", true}, {"tid", 14}});
     w.operate(expected("main", "A"), {{kMain, Rec{}}, {14, std::nullopt}});
@@ -997,7 +982,7 @@ TEST(FreshThreadNull, NothingThatHasEndedIsHandedOn) {
 TEST(FreshThreadNull, ARecordOfAnotherThreadThatNeverChangesIsHandedOn) {
   const Json spawned = {{"ok", true}, {"tid", 13}};
   const auto run = [&](const Rec& later, std::optional<Rec> fresh) {
-    World w;
+    ThreadSession w;
     w.operate(expected("main", "A"), {{kMain, Rec{}}});
     w.operate(on("thread.spawn", "t"), {{kMain, Rec{}}, {13, Rec{}}}, spawned);
     w.operate(expected("main", "B"), {{kMain, later}, {13, std::move(fresh)}});
@@ -1019,7 +1004,7 @@ TEST(PerThread, ContextsOfTwoThreads) {
        {std::pair{shown(kTrace2, kSpan2, kHeap + 0x1000), Outcome::kPass},
         {shown(kTrace, kSpan, kHeap + 0x1000), Outcome::kFail},
         {shown(kTrace2, kSpan2, kHeap), Outcome::kFail}}) {
-    World w;
+    ThreadSession w;
     w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, spawned);
     w.operate(expected("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
     w.operate(expected("t", "B", kTrace2, kSpan2), {{kMain, Rec{}}, {13, slot}},
@@ -1032,7 +1017,7 @@ TEST(PerThread, ContextsOfTwoThreads) {
 }
 
 TEST(PerThread, OneSpanOnTwoThreads) {
-  World w;
+  ThreadSession w;
   w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
   w.operate(expected("main", "A"), {{kMain, Rec{}}, {13, std::nullopt}});
   w.operate(expected("t", "A"), {{kMain, Rec{}}, {13, Rec{}}}, {{"ok", true}, {"tid", 13}});
@@ -1044,13 +1029,13 @@ TEST(InheritedRecord, GoesWhenTheChildPublishes) {
   for (const auto& [slot, outcome] : {std::pair{std::optional<Rec>(), Outcome::kPass},
                                       {std::optional(own), Outcome::kPass},
                                       {std::optional(Rec{}), Outcome::kInfo}}) {
-    World w;
+    ThreadSession w;
     w.context(Ctx{Names{"route"}});
     w.operate(expected("main", "A"), {{kMain, Rec{}}});
     w.fork(Rec{}, {{kMain, Rec{}}}, {{kChild, slot}});
     EXPECT_EQ(w.outcome("tctx.fork.inherited-record"), outcome);
   }
-  World other;  // a span of the parent, and not the one in which it was forked
+  ThreadSession other;  // a span of the parent, and not the one in which it was forked
   other.context(Ctx{Names{"route"}});
   other.operate(expected("main", "A"), {{kMain, Rec{}}});
   other.fork(own, {{kMain, Rec{}}}, {{kChild, own}});
@@ -1059,7 +1044,7 @@ TEST(InheritedRecord, GoesWhenTheChildPublishes) {
                                        {Names{"route", "more"}, Outcome::kInfo},
                                        {Names{"pid", "route"}, Outcome::kFail},
                                        {Names{}, Outcome::kFail}}) {
-    World renamed;  // its indexes have the names of the child's key map
+    ThreadSession renamed;  // its indexes have the names of the child's key map
     const Rec record = with({{0, "/a"}});
     renamed.context(Ctx{Names{"route"}});
     renamed.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
@@ -1067,7 +1052,7 @@ TEST(InheritedRecord, GoesWhenTheChildPublishes) {
     renamed.fork(record, {{kMain, record}}, {{kChild, record}}, Ctx{names});
     EXPECT_EQ(renamed.outcome("tctx.fork.inherited-record"), outcome) << names.size();
   }
-  World w;  // publishes nothing
+  ThreadSession w;  // publishes nothing
   w.operate(expected("main", "A"), {{kMain, Rec{}}});
   w.fork(Rec{}, {{kMain, Rec{}}}, {{kChild, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.fork.inherited-record"), Outcome::kUnobservable);
@@ -1075,7 +1060,7 @@ TEST(InheritedRecord, GoesWhenTheChildPublishes) {
 
 TEST(NoDangling, AtTheExitOfAThread) {
   const auto run = [](const std::optional<Rec>& left, bool readable = true, bool same_slot = true) {
-    World w;
+    ThreadSession w;
     w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
     w.operate(expected("t", "A"), {{13, Rec{}}}, {{"ok", true}, {"tid", 13}});
     w.exit("t", 13, left, readable, same_slot);
@@ -1102,7 +1087,7 @@ TEST(NoDangling, ToARecordThatWasFreed) {
   Rec reused = filled;
   reused.valid = 0;
   const auto run = [](const Rec& attached, const std::optional<Rec>& left) {
-    World w;
+    ThreadSession w;
     w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
     w.operate(expected("t", "A", attached.trace, attached.span), {{13, attached}},
               {{"ok", true}, {"tid", 13}});
@@ -1123,7 +1108,7 @@ TEST(NoDangling, ToARecordThatWasFreed) {
 }
 
 TEST(NoDangling, AThreadWithoutAContextLeavesNone) {
-  World w;
+  ThreadSession w;
   w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
   w.exit("t", 13, std::nullopt);
   EXPECT_EQ(w.outcome("tctx.exit.no-dangling"), Outcome::kUnobservable);
@@ -1132,7 +1117,7 @@ TEST(NoDangling, AThreadWithoutAContextLeavesNone) {
 // ---- records
 
 TEST(Ids, InReverseOrder) {
-  World w;
+  ThreadSession w;
   w.operate(expected("main", "A"), {{kMain, shown(kTrace, reversed(kSpan))}});
   EXPECT_EQ(w.outcome("tctx.record.trace-id"), Outcome::kPass);
   const Finding f = w.judge("tctx.record.span-id");
@@ -1142,7 +1127,7 @@ TEST(Ids, InReverseOrder) {
 
 TEST(Ids, MayHaveALengthThatNoIdHas) {
   for (const char* span : {"", "b", "b7a", "b7ad6b71692033311"}) {
-    World w;
+    ThreadSession w;
     w.operate(expected("main", "A", kTrace, span), {{kMain, shown(kTrace, kSpan)}});
     EXPECT_EQ(w.outcome("tctx.record.trace-id"), Outcome::kPass) << span;
     EXPECT_NE(w.outcome("tctx.record.span-id"), Outcome::kPass) << span;
@@ -1151,7 +1136,7 @@ TEST(Ids, MayHaveALengthThatNoIdHas) {
 
 TEST(Ids, MayBeTheSdksOwnAsTheReplyNamesThem) {
   const auto run = [](const Json& named) {
-    World w;
+    ThreadSession w;
     Json reply = {{"ok", true}};
     reply.update(named);
     w.operate(expected("main", "A"), {{kMain, shown(kTrace, kSpan2)}}, reply);
@@ -1171,13 +1156,13 @@ TEST(IdsZeroWhenNone, IdsOfAContextThatEndedStay) {
         {std::optional<Rec>(), Outcome::kPass},
         {std::optional(shown(kTrace2, kSpan2)), Outcome::kFail},
         {std::optional(Rec{}), Outcome::kFail}}) {
-    World w;
+    ThreadSession w;
     w.operate(expected("main", "A"), {{kMain, Rec{}}});
     w.operate(kDetach, {{kMain, std::nullopt}});
     w.operate(untraced(), {{kMain, slot}});
     EXPECT_EQ(w.outcome("tctx.record.ids-zero-when-none"), outcome);
   }
-  World named;  // ids of its own, by its reply
+  ThreadSession named;  // ids of its own, by its reply
   named.operate(expected("main", "A"), {{kMain, Rec{}}});
   named.operate(kDetach, {{kMain, std::nullopt}});
   named.operate(untraced(), {{kMain, shown(kTrace2, kSpan2)}},
@@ -1186,7 +1171,7 @@ TEST(IdsZeroWhenNone, IdsOfAContextThatEndedStay) {
 }
 
 TEST(IdsZeroWhenNone, InsideATraceItsIdsStay) {
-  World w;
+  ThreadSession w;
   w.operate(expected("main", "A"), {{kMain, Rec{}}});
   w.operate(untraced(), {{kMain, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.record.ids-zero-when-none"), Outcome::kUnobservable);
@@ -1202,7 +1187,7 @@ TEST(TraceFlags, AllBitsThatWereGiven) {
         std::tuple{5, 5, Outcome::kPass}, std::tuple{0xf7, 0x77, Outcome::kFail},
         std::tuple{0xff, 3, Outcome::kInfo}, std::tuple{0xff, 0, Outcome::kFail},
         std::tuple{1, 0x81, Outcome::kFail}}) {
-    World w;
+    ThreadSession w;
     w.operate(expected("main", "A"), {{kMain, Rec{}}});
     Rec r;
     r.flags = shown_flags;
@@ -1215,7 +1200,7 @@ TEST(TraceFlags, AreThoseThatTheSdkTakes) {
   for (const auto& [taken, flags, outcome] :
        {std::tuple{"1", 1, Outcome::kPass}, std::tuple{"1", 3, Outcome::kFail},
         std::tuple{"3", 3, Outcome::kPass}, std::tuple{"3", 1, Outcome::kFail}}) {
-    World w;
+    ThreadSession w;
     w.hello(R"({"id":1,"ok":true,"caps":{"thread.attach":{"flags":)" + std::string(taken) + "}}}");
     Rec r;
     r.flags = flags;
@@ -1225,7 +1210,7 @@ TEST(TraceFlags, AreThoseThatTheSdkTakes) {
 }
 
 TEST(TraceFlags, MayBeTheSdksOwnAsTheReplyNamesThem) {
-  World w;
+  ThreadSession w;
   Rec r;
   r.flags = 3;
   w.operate(expected("main", "A"), {{kMain, r}}, {{"ok", true}, {"flags", 3}});
@@ -1238,7 +1223,7 @@ TEST(LengthNotWrapped, TheRestFollows) {
        {std::tuple{value.substr(0, 44), value.substr(44), Outcome::kFail},
         std::tuple{value.substr(0, 44), std::string(), Outcome::kFail},
         std::tuple{value.substr(0, 255), std::string(), Outcome::kPass}}) {
-    World w;
+    ThreadSession w;
     w.context(Ctx{Names{"route"}});
     Rec r = with({{0, entry}});
     r.behind = behind;
@@ -1249,7 +1234,7 @@ TEST(LengthNotWrapped, TheRestFollows) {
 }
 
 TEST(LengthNotWrapped, ALimitThatIsDeclaredIsLegal) {
-  World w;
+  ThreadSession w;
   w.hello(R"({"id":1,"ok":true,"caps":{},"limits":{"value_bytes":44}})");
   w.context(Ctx{Names{"route"}});
   for (const std::size_t size : {300U, 257U, 700U}) {
@@ -1262,7 +1247,7 @@ TEST(LengthNotWrapped, ALimitThatIsDeclaredIsLegal) {
 
 TEST(NonStringsAsText, AnotherValue) {
   const auto outcome = [](const Json& value, const std::string& text) {
-    World w;
+    ThreadSession w;
     w.context(Ctx{Names{"count"}});
     w.operate(
         expected("main", "A", kTrace, kSpan, Json::array({{{"key", "count"}, {"value", value}}})),
@@ -1313,12 +1298,12 @@ TEST(NonStringsAsText, TextOrNothing) {
   for (const auto& [value, outcome] : {std::pair{std::string("42"), Outcome::kPass},
                                        {binary, Outcome::kFail},
                                        {std::string("\xff"), Outcome::kFail}}) {
-    World w;
+    ThreadSession w;
     w.context(Ctx{Names{"count"}});
     w.operate(expected("main", "A", kTrace, kSpan, number), {{kMain, with({{0, value}})}});
     EXPECT_EQ(w.outcome("tctx.attrs.non-strings-as-text"), outcome);
   }
-  World w;
+  ThreadSession w;
   w.refuse(expected("main", "A", kTrace, kSpan, number));
   EXPECT_EQ(w.outcome("tctx.attrs.non-strings-as-text"), Outcome::kNa);
   w.context(Ctx{Names{"count"}});
@@ -1335,7 +1320,7 @@ TEST(LastOccurrenceWins, TheOutdatedValueComesLast) {
         {{{0, "/b"}}, Outcome::kPass},
         {{{0, "/b"}, {0, "/a"}}, Outcome::kFail},
         {{}, Outcome::kUnobservable}}) {
-    World w;
+    ThreadSession w;
     w.context(Ctx{Names{"route"}});
     w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("route", "/a")})),
               {{kMain, with({{0, "/a"}})}});
@@ -1349,14 +1334,14 @@ TEST(LastOccurrenceWins, TheOutdatedValueComesLast) {
 const Json kPublish = {{"op", "process.publish"}};
 
 TEST(BeforeFirstRecord, ARecordBeforeAnyContext) {
-  World w;
+  ThreadSession w;
   EXPECT_EQ(w.outcome("tctx.refdata.before-first-record"), Outcome::kUnobservable);
-  World early = w;
+  ThreadSession early = w;
   early.operate(on("thread.block", "main"), {{kMain, Rec{}}});
   early.context(Ctx{Names{}});
   early.operate(kPublish, {{kMain, Rec{}}});
   EXPECT_EQ(early.outcome("tctx.refdata.before-first-record"), Outcome::kFail);
-  World later = w;
+  ThreadSession later = w;
   later.context(Ctx{});
   later.operate(kPublish, {});
   later.operate(expected("main", "A"), {{kMain, Rec{}}});
@@ -1370,7 +1355,7 @@ TEST(BeforeFirstRecord, ARecordBeforeAnyContext) {
 }
 
 TEST(BeforeFirstRecord, NotWhereWeAskedForThat) {
-  World w;
+  ThreadSession w;
   w.operate(expected("main", "A"), {{kMain, Rec{}}});
   EXPECT_EQ(w.outcome("tctx.refdata.before-first-record"), Outcome::kUnobservable);
 }
@@ -1381,7 +1366,7 @@ TEST(SurvivesOtherUpdates, TheEntriesStay) {
                                        {Ctx{Names{"a", "b"}}, Outcome::kPass},
                                        {Ctx{Names{"a"}, "other"}, Outcome::kFail},
                                        {Ctx{}, Outcome::kFail}}) {
-    World w;
+    ThreadSession w;
     w.context(Ctx{Names{"a"}});
     w.operate(kPublish, {});
     w.context(after);
@@ -1392,7 +1377,7 @@ TEST(SurvivesOtherUpdates, TheEntriesStay) {
 
 TEST(SurvivesOtherUpdates, AnotherPublicationHasThemForTheNextContext) {
   const auto run = [](const Ctx& again, const Ctx& later, const Rec& last) {
-    World w;
+    ThreadSession w;
     w.context(Ctx{Names{"a"}});
     w.operate(kPublish, {});
     w.operate(expected("main", "A", kTrace, kSpan, Json::array({text("a", "1")})),
@@ -1413,7 +1398,7 @@ TEST(SurvivesOtherUpdates, AnotherPublicationHasThemForTheNextContext) {
 
 TEST(StableAcrossRepublish, CountsFromZeroUnderARecord) {
   const auto run = [](bool attached, const Names& after, bool hides = false) {
-    World w;
+    ThreadSession w;
     w.context(Ctx{Names{"a", "b"}});
     const Threads threads = {{kMain, with({{0, "x"}, {1, "y"}})}};
     w.operate(expected("main", "A"), threads);
@@ -1432,7 +1417,7 @@ TEST(StableAcrossRepublish, CountsFromZeroUnderARecord) {
 
 TEST(StableAcrossRepublish, AlsoWhereOnePublicationReplacesAnother) {
   const auto run = [](const char* op, const Names& after, bool hides = false) {
-    World w;
+    ThreadSession w;
     w.context(Ctx{Names{"a", "b"}});
     const Threads threads = {{kMain, with({{0, "x"}, {1, "y"}})}};
     w.operate(expected("main", "A"), threads);
@@ -1454,7 +1439,7 @@ TEST(StableAcrossRepublish, AlsoWhereOnePublicationReplacesAnother) {
 
 TEST(AppendUpdatesContext, AnIndexThatIsNeverPublished) {
   const auto run = [](const Ctx& after, const Rec& record) {
-    World w;
+    ThreadSession w;
     w.context(Ctx{Names{"a"}});
     w.operate(kPublish, {});
     w.context(after);
@@ -1475,12 +1460,13 @@ abi::ProcessHeader header(std::uint64_t timestamp, std::uint32_t size, std::uint
 
 // An update from one message to a longer one after it, with a zero or without.
 enum class Zero { kYes, kNo };
-void append_key(World& w, Zero zero, std::int32_t first = kMain, std::int32_t middle = kMain) {
+void append_key(ThreadSession& w, Zero zero, std::int32_t first = kMain,
+                std::int32_t middle = kMain) {
   const bool zeroes = zero == Zero::kYes;
-  const auto old = header(1000, 20, kPayload);
-  const auto last = header(2000, 30, kPayload + 0x100);
-  const auto open = header(zeroes ? 0 : 1000, 20, kPayload);
-  const auto moved = header(zeroes ? 0 : 1000, 30, kPayload + 0x100);
+  const auto old = header(1000, 20, kPayloadAt);
+  const auto last = header(2000, 30, kPayloadAt + 0x100);
+  const auto open = header(zeroes ? 0 : 1000, 20, kPayloadAt);
+  const auto moved = header(zeroes ? 0 : 1000, 30, kPayloadAt + 0x100);
   if (zeroes) w.store(first, old, open);
   w.store(middle, open, moved);
   w.store(first, moved, last);
@@ -1489,10 +1475,10 @@ void append_key(World& w, Zero zero, std::int32_t first = kMain, std::int32_t mi
 TEST(KeyMapUpdateProtocol, AsAnyUpdate) {
   const Json attach = expected("main", "A", kTrace, kSpan, Json::array({text("b", "new")}));
   const auto run = [&](const Json& op, const Names& names, Zero zero) {
-    World w;
+    ThreadSession w;
     w.context(Ctx{Names{"a"}});
     w.operate(kPublish, {});
-    w.watch(header(1000, 20, kPayload));
+    w.watch(header(1000, 20, kPayloadAt));
     w.operate({{"op", "thread.detach"}, {"thread", "main"}}, {});
     append_key(w, zero);
     w.context(Ctx{names, "tls_v1", 2000});
@@ -1507,7 +1493,7 @@ TEST(KeyMapUpdateProtocol, AsAnyUpdate) {
 }
 
 TEST(KeyMapUpdateProtocol, NothingIsKnownWithoutStores) {
-  World w;
+  ThreadSession w;
   w.context(Ctx{Names{"a"}});
   w.operate(kPublish, {});
   w.context(Ctx{Names{"a", "b"}, "tls_v1", 2000});
@@ -1518,12 +1504,12 @@ TEST(KeyMapUpdateProtocol, NothingIsKnownWithoutStores) {
 // Two threads give a name each, at once; what the records and the key map have then.
 Outcome names_at_once(const Names& names, int first_index, int second_index,
                       std::int32_t middle = 13, const std::string& hello = {}) {
-  World w;
+  ThreadSession w;
   if (!hello.empty()) w.hello(hello);
   const auto spawned = [](std::int32_t tid) { return Json{{"ok", true}, {"tid", tid}}; };
   w.context(Ctx{Names{"a"}});
   w.operate(kPublish, {});
-  w.watch(header(1000, 20, kPayload));
+  w.watch(header(1000, 20, kPayloadAt));
   w.operate(on("thread.spawn", "s"), {}, spawned(13));
   w.operate(on("thread.spawn", "t"), {}, spawned(14));
   append_key(w, Zero::kYes, 13, middle);
@@ -1572,7 +1558,7 @@ TEST(IndexNotWrapped, AnIndexOfTheOneTooMany) {
   const Json one_more =
       expected("main", "A", kTrace, kSpan, Json::array({text("extra", "canary")}));
   const auto run = [&](const Names& before, const Rec& record) {
-    World w;
+    ThreadSession w;
     w.context(Ctx{before});
     w.operate(kPublish, {});
     w.operate(one_more, {{kMain, record}});
@@ -1581,7 +1567,7 @@ TEST(IndexNotWrapped, AnIndexOfTheOneTooMany) {
   EXPECT_EQ(run(names, with({{0, "canary"}})), Outcome::kFail);
   EXPECT_EQ(run(names, with({})), Outcome::kPass);
   EXPECT_EQ(run({"n0"}, with({{0, "canary"}})), Outcome::kUnobservable);
-  World w;
+  ThreadSession w;
   w.context(Ctx{names});
   w.operate(kPublish, {});
   w.refuse(one_more);

@@ -13,6 +13,7 @@
 
 #include "abi/thread_record.h"
 #include "conformance/judge/judge.h"
+#include "conformance/rules/literal_evidence.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -21,90 +22,88 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::uint64_t kAt = 0x7f0000000000;
-constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kNaming = 0x53564d41;  // PR_SET_VMA
-constexpr std::uint64_t kSeal = 8;             // MFD_NOEXEC_SEAL
-constexpr std::uint64_t kKept = 3;             // MFD_CLOEXEC | MFD_ALLOW_SEALING
+constexpr std::uint64_t kSeal = 8;  // MFD_NOEXEC_SEAL
+constexpr std::uint64_t kKept = 3;  // MFD_CLOEXEC | MFD_ALLOW_SEALING
 
-std::vector<std::byte> header(std::uint64_t timestamp) { return header_bytes(timestamp, kAt + 64); }
-const std::vector<std::byte> kBlank(32);
+std::vector<std::byte> inline_header(std::uint64_t timestamp) {
+  return header_bytes(timestamp, kMapping + 64);
+}
 
-struct Recording : LiteralRecording {
+struct FaultRecording : LiteralRecording {
   // Fault injection chose the result of the last call.
-  Recording& injected() {
+  FaultRecording& injected() {
     SystemCall& c = image().calls.back();
     c.injected = true;
     t.injections.push_back({c.name, c.name, *c.result, 1});
     return *this;
   }
-  Recording& memfd(std::uint64_t flags, std::int64_t result) {
+  FaultRecording& memfd(std::uint64_t flags, std::int64_t result) {
     call("memfd_create", {0x1000, flags}, result).text = "OTEL_CTX";
     return *this;
   }
-  Recording& sized(std::int64_t result = 0) {
+  FaultRecording& sized(std::int64_t result = 0) {
     call("ftruncate", {3, kPage}, result).file = "/memfd:OTEL_CTX (deleted)";
     return *this;
   }
-  Recording& mapped(std::int64_t result = static_cast<std::int64_t>(kAt)) {
+  FaultRecording& mapped(std::int64_t result = static_cast<std::int64_t>(kMapping)) {
     call("mmap", {0, kPage, 3, MAP_PRIVATE, 3, 0}, result).file = "/memfd:OTEL_CTX (deleted)";
     return *this;
   }
-  Recording& anonymous(std::int64_t result = static_cast<std::int64_t>(kAt)) {
+  FaultRecording& anonymous(std::int64_t result = static_cast<std::int64_t>(kMapping)) {
     call("mmap", {0, kPage, 3, MAP_PRIVATE | MAP_ANONYMOUS, UINT64_MAX, 0}, result);
     return *this;
   }
-  Recording& marked(std::int64_t result = 0) {
-    call("madvise", {kAt, kPage, MADV_DONTFORK}, result);
+  FaultRecording& marked(std::int64_t result = 0) {
+    call("madvise", {kMapping, kPage, MADV_DONTFORK}, result);
     return *this;
   }
-  Recording& named(std::uint64_t timestamp, std::int64_t result = -EINVAL) {
-    SystemCall& c = call("prctl", {kNaming, 0, kAt, kPage, 0x2000}, result);
+  FaultRecording& named(std::uint64_t timestamp, std::int64_t result = -EINVAL) {
+    SystemCall& c = call("prctl", {kNaming, 0, kMapping, kPage, 0x2000}, result);
     c.text = "OTEL_CTX";
-    c.before = c.after = header(timestamp);
+    c.before = c.after = inline_header(timestamp);
     return *this;
   }
   // It comes `after_ns` after the call before it.
-  Recording& unmapped(std::uint64_t after_ns) {
+  FaultRecording& unmapped(std::uint64_t after_ns) {
     now += after_ns - 1'000'000;
-    call("munmap", {kAt, kPage}, 0);
+    call("munmap", {kMapping, kPage}, 0);
     return *this;
   }
-  Recording& stored(std::vector<std::byte> before, std::vector<std::byte> after,
-                    std::uint64_t after_ns = 1'000'000) {
+  FaultRecording& stored(std::vector<std::byte> before, std::vector<std::byte> after,
+                         std::uint64_t after_ns = 1'000'000) {
     Store store;
     store.tid = 12;
     store.order = ++order;
     store.at_ns = now += after_ns;
-    store.header = kAt;
+    store.header = kMapping;
     store.words = 15;
     store.before = std::move(before);
     store.after = std::move(after);
     image().stores.push_back(std::move(store));
     return *this;
   }
-  Recording& zeroed(std::uint64_t timestamp, std::uint64_t after_ns) {
-    return stored(header(timestamp), header(0), after_ns);
+  FaultRecording& zeroed(std::uint64_t timestamp, std::uint64_t after_ns) {
+    return stored(inline_header(timestamp), inline_header(0), after_ns);
   }
-  Recording& clock(std::uint64_t id, std::uint64_t ns) {
+  FaultRecording& clock(std::uint64_t id, std::uint64_t ns) {
     t.clock_calls = true;
     call("clock_gettime", {id, 0x3000}, 0).clock_ns = ns;
     return *this;
   }
-  Recording& seen(std::vector<std::byte> head, std::vector<Moment> moments,
-                  std::string name = "/memfd:OTEL_CTX (deleted)") {
+  FaultRecording& seen(std::vector<std::byte> head, std::vector<Moment> moments,
+                       std::string name = "/memfd:OTEL_CTX (deleted)") {
     Snapshot s;
     s.moment = moments.front();
     s.moments = std::move(moments);
     s.first_seen_ns = now += 1'000'000;
     s.last_seen_ns = now += 1'000'000;
-    Candidate c = mapped_header(kAt, std::move(name), std::move(head));
-    c.memory.push_back(payload_block(kAt + 64));
+    Candidate c = mapped_header(kMapping, std::move(name), std::move(head));
+    c.memory.push_back(payload_block(kMapping + 64));
     s.candidates = {c};
     image().snapshots.push_back(std::move(s));
     return *this;
   }
-  Recording& nothing_seen(std::uint64_t for_ns) {
+  FaultRecording& nothing_seen(std::uint64_t for_ns) {
     Snapshot s;
     s.moments = {Moment::kPeriodic};
     s.first_seen_ns = now += 1'000'000;
@@ -112,23 +111,23 @@ struct Recording : LiteralRecording {
     image().snapshots.push_back(std::move(s));
     return *this;
   }
-  Recording& dies(int signo) {
+  FaultRecording& dies(int signo) {
     process().exit_code.reset();
     process().killed_by = signo;
     return *this;
   }
-  Recording& host_names(bool available) {
+  FaultRecording& host_names(bool available) {
     t.host.push_back({std::string(sys::kHostAnonVmaName), available, "", ""});
     return *this;
   }
   // The usual way to a context with timestamp 1.
-  Recording& published() {
+  FaultRecording& published() {
     return memfd(kKept | kSeal, 3)
         .sized()
         .mapped()
         .marked()
         .named(1)
-        .seen(header(1), {Moment::kPeriodic});
+        .seen(inline_header(1), {Moment::kPeriodic});
   }
 
   Finding judge(std::string_view id) const {
@@ -142,7 +141,7 @@ struct Recording : LiteralRecording {
 };
 
 TEST(FaultRules, WithoutFaultsTheySayWhatTheyNeed) {
-  Recording r;
+  FaultRecording r;
   r.published();
   for (const auto& rule : fault_rules()) {
     const Finding f = r.judge(rule.id);
@@ -158,9 +157,9 @@ TEST(FaultRules, WithoutFaultsTheySayWhatTheyNeed) {
 }
 
 TEST(FaultRules, OnlyRequirementsThatHoldUnderFaultsAreJudged) {
-  Recording r;
+  FaultRecording r;
   r.memfd(kKept | kSeal, -EINVAL).injected();
-  r.memfd(kKept, 3).sized().mapped().named(1).seen(header(1), {Moment::kPeriodic});
+  r.memfd(kKept, 3).sized().mapped().named(1).seen(inline_header(1), {Moment::kPeriodic});
   const auto requirements = select(Catalogue::builtin(), Selection{});
   ASSERT_TRUE(requirements);
   const RunResult run = judge(r.t, *requirements);
@@ -179,11 +178,11 @@ TEST(FaultRules, OnlyRequirementsThatHoldUnderFaultsAreJudged) {
 constexpr const char* kSchemaVersion = "tctx.refdata.schema-version-present";
 
 // The outcome for a thread that has a record, while the context has no reference data.
-Outcome schema_version_outcome(Recording r) {
+Outcome schema_version_outcome(FaultRecording r) {
   ThreadSample s;
   s.tid = 12;
   s.slot = 0x7f1100000010;
-  s.value = kAt + 1024;
+  s.value = kMapping + 1024;
   s.first_seen_ns = r.now;
   s.last_seen_ns = r.now + 1;
   MemoryBlock record;
@@ -198,34 +197,34 @@ Outcome schema_version_outcome(Recording r) {
 
 TEST(FaultRules, ReferenceDataIsJudgedUnderAFaultThatLeavesThePublication) {
   const auto retries = [] {
-    Recording r;
+    FaultRecording r;
     return r.memfd(kKept | kSeal, -EINVAL).injected().memfd(kKept, 3).sized().mapped().marked();
   };
-  const auto end = [](Recording r) { return r.seen(header(1), {Moment::kExit}); };
+  const auto end = [](FaultRecording r) { return r.seen(inline_header(1), {Moment::kExit}); };
   EXPECT_EQ(schema_version_outcome(end(retries().named(1))), Outcome::kFail);
   EXPECT_EQ(schema_version_outcome(end(retries().named(1).injected())), Outcome::kFail);
-  Recording falls_back;
+  FaultRecording falls_back;
   falls_back.memfd(kKept | kSeal, -EPERM).injected().memfd(kKept, -EPERM).injected();
-  falls_back.anonymous().marked().named(1).seen(header(1), {Moment::kExit});
+  falls_back.anonymous().marked().named(1).seen(inline_header(1), {Moment::kExit});
   EXPECT_EQ(schema_version_outcome(falls_back), Outcome::kFail);
-  Recording no_map;
+  FaultRecording no_map;
   no_map.memfd(kKept, 3).sized().mapped(-ENOMEM).injected().anonymous().marked().named(1);
   EXPECT_EQ(schema_version_outcome(end(no_map)), Outcome::kFail);
-  Recording another_clock;
+  FaultRecording another_clock;
   another_clock.memfd(kKept, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 1).injected();
   another_clock.clock(CLOCK_MONOTONIC, 1).named(1);
   EXPECT_EQ(schema_version_outcome(end(another_clock)), Outcome::kFail);
-  Recording updates;
-  updates.published().named(2).injected().seen(header(2), {Moment::kExit});
+  FaultRecording updates;
+  updates.published().named(2).injected().seen(inline_header(2), {Moment::kExit});
   EXPECT_EQ(schema_version_outcome(updates), Outcome::kFail);
 }
 
 TEST(FaultRules, ReferenceDataThatAFaultMayHaveRefusedIsNotMissed) {
-  Recording nothing;
+  FaultRecording nothing;
   nothing.memfd(kKept | kSeal, 3).sized(-ENOSPC).injected();
   EXPECT_EQ(schema_version_outcome(nothing), Outcome::kUnobservable);
   // A program that begins again may have had another first content.
-  Recording again;
+  FaultRecording again;
   again.memfd(kKept | kSeal, -EMFILE).injected().published();
   EXPECT_EQ(schema_version_outcome(again), Outcome::kUnobservable);
   again = {};
@@ -234,26 +233,29 @@ TEST(FaultRules, ReferenceDataThatAFaultMayHaveRefusedIsNotMissed) {
   again = {};
   again.clock(CLOCK_BOOTTIME, 1).injected().clock(CLOCK_BOOTTIME, 2).published();
   EXPECT_EQ(schema_version_outcome(again), Outcome::kUnobservable);
-  Recording another_thread;
+  FaultRecording another_thread;
   another_thread.memfd(kKept | kSeal, -EINVAL).injected().image().calls.back().tid = 13;
   another_thread.memfd(kKept, 3).sized().mapped().marked().named(1);
-  another_thread.seen(header(1), {Moment::kExit});
+  another_thread.seen(inline_header(1), {Moment::kExit});
   EXPECT_EQ(schema_version_outcome(another_thread), Outcome::kUnobservable);
-  Recording refused_update;
-  refused_update.published().clock(CLOCK_BOOTTIME, 1).injected().seen(header(1), {Moment::kExit});
+  FaultRecording refused_update;
+  refused_update.published()
+      .clock(CLOCK_BOOTTIME, 1)
+      .injected()
+      .seen(inline_header(1), {Moment::kExit});
   EXPECT_EQ(schema_version_outcome(refused_update), Outcome::kUnobservable);
-  Recording given_up;
+  FaultRecording given_up;
   given_up.published().injected();
   given_up.seen(kBlank, {Moment::kExit});
   EXPECT_EQ(schema_version_outcome(given_up), Outcome::kUnobservable);
-  Recording half_seen;
-  half_seen.published().named(2).injected().seen(header(2), {Moment::kExit});
+  FaultRecording half_seen;
+  half_seen.published().named(2).injected().seen(inline_header(2), {Moment::kExit});
   half_seen.image().calls_dropped = 1;
   EXPECT_EQ(schema_version_outcome(half_seen), Outcome::kUnobservable);
 }
 
 TEST(FaultRules, ReferenceDataThatWasPublishedIsJudgedUnderEachFault) {
-  Recording r;
+  FaultRecording r;
   r.published().clock(CLOCK_BOOTTIME, 1).injected();
   const auto all = evidence_of(r.t);
   ASSERT_EQ(all.size(), 1U);
@@ -272,11 +274,11 @@ TEST(FaultRules, ReferenceDataThatWasPublishedIsJudgedUnderEachFault) {
 }
 
 TEST(FaultRules, AnUpdateHasToShowWhateverTheClockSays) {
-  const auto is_judged = [](const Recording& r) {
+  const auto is_judged = [](const FaultRecording& r) {
     const auto all = evidence_of(r.t);
     return is_judged_under_faults(*rule_of("pctx.update.visible"), all.front());
   };
-  Recording r;
+  FaultRecording r;
   r.published().clock(CLOCK_BOOTTIME, 1).injected();
   EXPECT_TRUE(is_judged(r));
   r.named(2).injected();
@@ -284,7 +286,7 @@ TEST(FaultRules, AnUpdateHasToShowWhateverTheClockSays) {
 }
 
 TEST(FaultRules, AFaultThatNeverHappenedIsSaid) {
-  Recording r;
+  FaultRecording r;
   r.published();
   r.t.injections.push_back({"mremap:error=ENOMEM", "mremap", -ENOMEM, 0});
   const RunResult run = judge(r.t, {});
@@ -293,7 +295,7 @@ TEST(FaultRules, AFaultThatNeverHappenedIsSaid) {
 }
 
 TEST(FaultRules, ADeathThatARequirementReportsIsNotASecondProblem) {
-  Recording r;
+  FaultRecording r;
   r.memfd(kKept | kSeal, 3).sized(-ENOSPC).injected().mapped().dies(SIGBUS);
   const auto* requirement = Catalogue::builtin().find("pctx.publish.failure-ftruncate");
   ASSERT_NE(requirement, nullptr);
@@ -304,46 +306,46 @@ TEST(FaultRules, ADeathThatARequirementReportsIsNotASecondProblem) {
 }
 
 TEST(MemfdRetry, WantsASecondAttemptWithoutTheSeal) {
-  Recording good;
+  FaultRecording good;
   good.memfd(kKept | kSeal, -EINVAL).injected().memfd(kKept, 3).sized().mapped();
   EXPECT_EQ(good.outcome("pctx.publish.memfd-retry"), Outcome::kPass);
   EXPECT_EQ(good.outcome("pctx.publish.memfd-retry-flags"), Outcome::kPass);
 
-  Recording straight;
+  FaultRecording straight;
   straight.memfd(kKept | kSeal, -EINVAL).injected().anonymous();
   EXPECT_EQ(straight.outcome("pctx.publish.memfd-retry"), Outcome::kFail);
   EXPECT_EQ(straight.outcome("pctx.publish.memfd-retry-flags"), Outcome::kUnobservable);
 
-  Recording same;
+  FaultRecording same;
   same.memfd(kKept | kSeal, -EINVAL).injected().memfd(kKept | kSeal, 3).sized().mapped();
   EXPECT_EQ(same.outcome("pctx.publish.memfd-retry"), Outcome::kFail);
 
-  Recording unused;
+  FaultRecording unused;
   unused.memfd(kKept | kSeal, -EINVAL).injected().memfd(kKept, 3);
   EXPECT_EQ(unused.outcome("pctx.publish.memfd-retry"), Outcome::kFail);
 
-  Recording denied;
+  FaultRecording denied;
   denied.memfd(kKept | kSeal, -EPERM).injected().anonymous();
   EXPECT_EQ(denied.outcome("pctx.publish.memfd-retry"), Outcome::kInfo);
 }
 
 TEST(MemfdRetry, SaysNothingOfAProgramThatWasKilledMeanwhile) {
-  Recording r;
+  FaultRecording r;
   r.memfd(kKept | kSeal, -EINVAL).injected().dies(SIGKILL);
   EXPECT_EQ(r.outcome("pctx.publish.memfd-retry"), Outcome::kUnobservable);
 }
 
 TEST(MemfdRetryFlags, KeepCloseOnExecAndSealing) {
-  Recording none;
+  FaultRecording none;
   none.memfd(kKept | kSeal, -EINVAL).injected().memfd(0, 3).sized().mapped();
   EXPECT_EQ(none.outcome("pctx.publish.memfd-retry-flags"), Outcome::kFail);
-  Recording more;
+  FaultRecording more;
   more.memfd(kKept | kSeal, -EINVAL).injected().memfd(kKept | 0x10, 3).sized().mapped();
   EXPECT_EQ(more.outcome("pctx.publish.memfd-retry-flags"), Outcome::kInfo);
 }
 
 TEST(FallbackAnon, IsProvenByANameForAValidHeader) {
-  Recording r;
+  FaultRecording r;
   r.host_names(true).memfd(kKept | kSeal, -EPERM).injected().memfd(kKept, -EPERM).injected();
   r.anonymous().marked().named(1, 0);
   EXPECT_EQ(r.outcome("pctx.publish.fallback-anon"), Outcome::kPass);
@@ -351,29 +353,29 @@ TEST(FallbackAnon, IsProvenByANameForAValidHeader) {
 }
 
 TEST(FallbackAnon, IsMissedOnlyWhereMemoryCanBeNamed) {
-  Recording r;
+  FaultRecording r;
   r.host_names(true).memfd(kKept | kSeal, -EPERM).injected();
   EXPECT_EQ(r.outcome("pctx.publish.fallback-anon"), Outcome::kFail);
-  Recording exhausted;
+  FaultRecording exhausted;
   exhausted.host_names(true).memfd(kKept | kSeal, -EMFILE).injected();
   EXPECT_EQ(exhausted.outcome("pctx.publish.fallback-anon-exhausted"), Outcome::kFail);
   EXPECT_EQ(exhausted.outcome("pctx.publish.fallback-anon"), Outcome::kUnobservable);
-  Recording nameless;
+  FaultRecording nameless;
   nameless.host_names(false).memfd(kKept | kSeal, -EPERM).injected();
   EXPECT_EQ(nameless.outcome("pctx.publish.fallback-anon"), Outcome::kUnobservable);
-  Recording refused = r;
+  FaultRecording refused = r;
   refused.t.injections.push_back({"prctl", "prctl", -EINVAL, 0});
   EXPECT_EQ(refused.outcome("pctx.publish.fallback-anon"), Outcome::kUnobservable);
 }
 
 TEST(FallbackAnon, IsNotNeededWhenALaterMemfdWorks) {
-  Recording r;
+  FaultRecording r;
   r.host_names(true).memfd(kKept | kSeal, -EMFILE).injected().memfd(kKept, 3).sized().mapped();
   EXPECT_EQ(r.outcome("pctx.publish.fallback-anon-exhausted"), Outcome::kPass);
 }
 
-Recording refused_name() {
-  Recording r;
+FaultRecording refused_name() {
+  FaultRecording r;
   r.memfd(kKept | kSeal, 3).sized().mapped().marked().named(1, -EPERM).injected();
   return r;
 }
@@ -386,8 +388,8 @@ TEST(NameFailureIgnored, WantsTheContextToStay) {
             Outcome::kFail);
   EXPECT_EQ(refused_name().unmapped(100'000).nothing_seen(500'000'000).outcome(kRequirement),
             Outcome::kUnobservable);
-  Recording in_passing = refused_name();
-  in_passing.seen(header(1), {Moment::kNaming, Moment::kPeriodic, Moment::kNamed});
+  FaultRecording in_passing = refused_name();
+  in_passing.seen(inline_header(1), {Moment::kNaming, Moment::kPeriodic, Moment::kNamed});
   in_passing.image().snapshots.push_back(in_passing.image().snapshots.back());
   in_passing.image().snapshots.back().moments = {Moment::kNaming, Moment::kNamed};
   in_passing.unmapped(100'000);
@@ -397,16 +399,16 @@ TEST(NameFailureIgnored, WantsTheContextToStay) {
 
 TEST(NameFailureIgnored, AContextThatIsTakenAwayLaterMayHaveServedItsTime) {
   constexpr std::string_view kRequirement = "pctx.publish.name-failure-ignored";
-  const auto outcome = [&](Recording r) {
+  const auto outcome = [&](FaultRecording r) {
     return r.nothing_seen(2'500'000'000).outcome(kRequirement);
   };
   EXPECT_EQ(outcome(refused_name()), Outcome::kUnobservable);
   EXPECT_EQ(outcome(refused_name().unmapped(5'000'000)), Outcome::kUnobservable);
   EXPECT_EQ(outcome(refused_name().zeroed(1, 5'000'000).unmapped(100'000)), Outcome::kUnobservable);
-  Recording elsewhere = refused_name().unmapped(100'000);
+  FaultRecording elsewhere = refused_name().unmapped(100'000);
   elsewhere.image().calls.back().tid = 13;
   EXPECT_EQ(outcome(elsewhere), Outcome::kUnobservable);
-  Recording busy = refused_name();
+  FaultRecording busy = refused_name();
   busy.call("madvise", {0x1000, kPage, MADV_DONTFORK}, 0);
   EXPECT_EQ(outcome(busy.unmapped(100'000)), Outcome::kUnobservable);
 }
@@ -414,7 +416,7 @@ TEST(NameFailureIgnored, AContextThatIsTakenAwayLaterMayHaveServedItsTime) {
 TEST(NameFailureIgnored, WhatCameFirstMayNotHaveBeenKept) {
   constexpr std::string_view kRequirement = "pctx.publish.name-failure-ignored";
   const auto finding = [&](std::uint64_t Image::* dropped) {
-    Recording r = refused_name();
+    FaultRecording r = refused_name();
     if (dropped != nullptr) r.image().*dropped = 1;
     return r.unmapped(100'000).nothing_seen(2'500'000'000).judge(kRequirement);
   };
@@ -427,9 +429,9 @@ TEST(NameFailureIgnored, WhatCameFirstMayNotHaveBeenKept) {
   }
   // An update frees its old payload. If only this call is missing, the next store looks like the
   // first thing.
-  Recording updated = refused_name();
+  FaultRecording updated = refused_name();
   updated.now -= 900'000;
-  updated.call("munmap", {kAt + 4 * kPage, kPage}, 0);
+  updated.call("munmap", {kMapping + 4 * kPage, kPage}, 0);
   updated.zeroed(1, 100'000).nothing_seen(2'500'000'000);
   EXPECT_EQ(updated.outcome(kRequirement), Outcome::kUnobservable);
   updated.image().calls.pop_back();
@@ -439,9 +441,9 @@ TEST(NameFailureIgnored, WhatCameFirstMayNotHaveBeenKept) {
 }
 
 TEST(FailureMadvise, NothingMayBePublished) {
-  Recording bad;
+  FaultRecording bad;
   bad.memfd(kKept | kSeal, 3).sized().mapped().marked(-EINVAL).injected().named(1);
-  bad.seen(header(1), {Moment::kPeriodic, Moment::kExit});
+  bad.seen(inline_header(1), {Moment::kPeriodic, Moment::kExit});
   EXPECT_EQ(bad.outcome("pctx.publish.failure-madvise"), Outcome::kFail);
   EXPECT_EQ(bad.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kPass)
       << "one mistake, one requirement";
@@ -449,46 +451,46 @@ TEST(FailureMadvise, NothingMayBePublished) {
   // The mistake is not the call that failed, but to go on.
   const std::uint64_t refused = bad.image().calls[3].entered_order;
   const std::uint64_t named = bad.image().calls[4].entered_order;
-  const auto event = [](const Recording& r) {
+  const auto event = [](const FaultRecording& r) {
     return r.judge("pctx.publish.failure-madvise").event.value_or(EventLocation{}).order;
   };
   EXPECT_EQ(event(bad), named);
-  Recording stored;
+  FaultRecording stored;
   stored.memfd(kKept | kSeal, 3).sized().mapped().marked(-EINVAL).injected();
-  stored.stored(kBlank, header(0)).stored(header(0), header(1)).named(1);
-  stored.seen(header(1), {Moment::kPeriodic, Moment::kExit});
+  stored.stored(kBlank, inline_header(0)).stored(inline_header(0), inline_header(1)).named(1);
+  stored.seen(inline_header(1), {Moment::kPeriodic, Moment::kExit});
   EXPECT_EQ(event(stored), stored.image().stores[1].order);
   bad.image().calls.pop_back();
   EXPECT_EQ(event(bad), refused);
 
-  Recording good;
+  FaultRecording good;
   good.memfd(kKept | kSeal, 3).sized().mapped().marked(-EINVAL).injected();
   EXPECT_EQ(good.outcome("pctx.publish.failure-madvise"), Outcome::kPass);
 
-  Recording again;
+  FaultRecording again;
   again.memfd(kKept | kSeal, 3).sized().mapped().marked(-EAGAIN).injected().marked().named(1);
-  again.seen(header(1), {Moment::kPeriodic, Moment::kExit});
+  again.seen(inline_header(1), {Moment::kPeriodic, Moment::kExit});
   EXPECT_EQ(again.outcome("pctx.publish.failure-madvise"), Outcome::kPass);
 
-  Recording blank;
+  FaultRecording blank;
   blank.memfd(kKept | kSeal, 3).sized().mapped().marked(-EINVAL).injected();
   blank.seen(kBlank, {Moment::kExit});
   EXPECT_EQ(blank.outcome("pctx.publish.failure-madvise"), Outcome::kInfo);
 }
 
 TEST(FailureMmap, IsLivedThroughWithoutAMemfdLeft) {
-  Recording good;
+  FaultRecording good;
   good.memfd(kKept | kSeal, 3).sized().mapped(-ENOMEM).injected().anonymous(-ENOMEM).injected();
   EXPECT_EQ(good.outcome("pctx.publish.failure-mmap"), Outcome::kPass);
   EXPECT_EQ(good.outcome("pctx.publish.failure-other-steps"), Outcome::kUnobservable);
 
-  Recording dead = good;
+  FaultRecording dead = good;
   dead.dies(SIGSEGV);
   const Finding f = dead.judge("pctx.publish.failure-mmap");
   EXPECT_EQ(f.outcome, Outcome::kFail);
   EXPECT_THAT(f.saw, HasSubstr("SIGSEGV"));
 
-  Recording open = good;
+  FaultRecording open = good;
   Snapshot s;
   s.moments = {Moment::kExit};
   s.descriptors = {{5, "/memfd:OTEL_CTX (deleted)"}};
@@ -497,69 +499,69 @@ TEST(FailureMmap, IsLivedThroughWithoutAMemfdLeft) {
 }
 
 TEST(FailureFtruncate, LeavesNoContextThatCannotBeFound) {
-  Recording good;
+  FaultRecording good;
   good.memfd(kKept | kSeal, 3).sized(-EPERM).injected();
   EXPECT_EQ(good.outcome("pctx.publish.failure-ftruncate"), Outcome::kPass);
 
-  Recording hidden = good;
-  hidden.anonymous().marked().named(1).seen(header(1), {Moment::kExit}, "");
+  FaultRecording hidden = good;
+  hidden.anonymous().marked().named(1).seen(inline_header(1), {Moment::kExit}, "");
   EXPECT_EQ(hidden.outcome("pctx.publish.failure-ftruncate"), Outcome::kUnobservable)
       << "a kernel without names refused it";
   for (const bool by_us : {true, false}) {
-    Recording nameless = good;
+    FaultRecording nameless = good;
     nameless.anonymous().marked();
     if (by_us) nameless.named(1).injected();
-    nameless.seen(header(1), {Moment::kExit}, "");
+    nameless.seen(inline_header(1), {Moment::kExit}, "");
     EXPECT_EQ(nameless.outcome("pctx.publish.failure-ftruncate"), Outcome::kWarn);
   }
 
-  Recording anonymous = good;
-  anonymous.anonymous().marked().named(1, 0).seen(header(1), {Moment::kExit}, "");
+  FaultRecording anonymous = good;
+  anonymous.anonymous().marked().named(1, 0).seen(inline_header(1), {Moment::kExit}, "");
   EXPECT_EQ(anonymous.outcome("pctx.publish.failure-ftruncate"), Outcome::kPass);
 }
 
 TEST(FailureOtherSteps, AreLivedThrough) {
-  Recording good;
+  FaultRecording good;
   good.memfd(kKept | kSeal, 3).sized().mapped().marked();
   good.call("clock_gettime", {CLOCK_BOOTTIME, 0x3000}, -EINVAL);
   good.injected();
   EXPECT_EQ(good.outcome("pctx.publish.failure-other-steps"), Outcome::kPass);
-  Recording dead = good;
+  FaultRecording dead = good;
   dead.dies(SIGABRT);
   EXPECT_EQ(dead.outcome("pctx.publish.failure-other-steps"), Outcome::kFail);
-  Recording killed = good;
+  FaultRecording killed = good;
   killed.dies(SIGTERM);
   EXPECT_EQ(killed.outcome("pctx.publish.failure-other-steps"), Outcome::kUnobservable);
-  Recording other;
+  FaultRecording other;
   other.call("clock_gettime", {CLOCK_BOOTTIME, 0x3000}, -EINVAL);
   other.injected();
   EXPECT_EQ(other.outcome("pctx.publish.failure-other-steps"), Outcome::kUnobservable);
   EXPECT_EQ(other.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kUnobservable);
-  Recording torn = good;
-  torn.seen(header(1), {Moment::kPeriodic, Moment::kExit});
+  FaultRecording torn = good;
+  torn.seen(inline_header(1), {Moment::kPeriodic, Moment::kExit});
   torn.image().snapshots.back().candidates.front().memory.back().bytes[1] = std::byte{9};
   EXPECT_EQ(torn.outcome("pctx.publish.failure-other-steps"), Outcome::kFail);
 }
 
 TEST(FailureLeavesNothingValid, WhatIsLeftTellsWhetherAPublicationWasGivenUp) {
-  Recording r;
+  FaultRecording r;
   r.memfd(kKept | kSeal, 3).sized().mapped().marked();
   r.call("clock_gettime", {CLOCK_BOOTTIME, 0x3000}, -EINVAL);
   r.injected();
-  Recording blank = r;
-  r.seen(header(1), {Moment::kPeriodic, Moment::kExit});
+  FaultRecording blank = r;
+  r.seen(inline_header(1), {Moment::kPeriodic, Moment::kExit});
   EXPECT_EQ(r.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kUnobservable)
       << "it may name nothing at all";
-  Recording torn = r;
+  FaultRecording torn = r;
   torn.image().snapshots.back().candidates.front().memory.back().bytes[1] = std::byte{9};
   EXPECT_EQ(torn.outcome("pctx.publish.failure-leaves-nothing-valid"), Outcome::kFail);
   for (const bool names : {true, false}) {
-    Recording without_fault;
+    FaultRecording without_fault;
     without_fault.memfd(kKept | kSeal, 3).sized().mapped().marked();
     if (names) without_fault.named(1);
     Process first = without_fault.process();
     first.session = 7;
-    Recording both = r;
+    FaultRecording both = r;
     both.t.processes.push_back(first);
     const auto all = evidence_of(both.t);
     ASSERT_FALSE(all.empty());
@@ -573,20 +575,20 @@ TEST(FailureLeavesNothingValid, WhatIsLeftTellsWhetherAPublicationWasGivenUp) {
 }
 
 TEST(NoNameAtAll, LeavesNoValidHeader) {
-  Recording r;
+  FaultRecording r;
   r.memfd(kKept | kSeal, -EPERM).injected().anonymous().marked().named(1, -EINVAL).injected();
   EXPECT_EQ(r.outcome("pctx.publish.no-name-at-all"), Outcome::kPass);
-  r.seen(header(1), {Moment::kExit}, "");
+  r.seen(inline_header(1), {Moment::kExit}, "");
   EXPECT_EQ(r.outcome("pctx.publish.no-name-at-all"), Outcome::kWarn);
-  Recording host;
+  FaultRecording host;
   host.memfd(kKept | kSeal, -EPERM).injected().anonymous().marked().named(1, -EINVAL);
-  host.host_names(false).seen(header(1), {Moment::kExit}, "");
+  host.host_names(false).seen(inline_header(1), {Moment::kExit}, "");
   EXPECT_EQ(host.outcome("pctx.publish.no-name-at-all"), Outcome::kUnobservable)
       << "a verdict is the same on each kernel";
 }
 
 TEST(SurvivesTotalDenial, ADeathIsAContradictionAndAStatusIsNot) {
-  Recording r;
+  FaultRecording r;
   r.memfd(kKept | kSeal, -EPERM).injected();
   r.t.injections.push_back({"madvise", "madvise", -EPERM, 0});
   EXPECT_EQ(r.outcome("pctx.publish.survives-total-denial"), Outcome::kUnobservable);
@@ -600,42 +602,48 @@ TEST(SurvivesTotalDenial, ADeathIsAContradictionAndAStatusIsNot) {
 
 TEST(TimestampClock, IsTheOneWhoseReadingWasStored) {
   const auto with_clock = [](std::uint64_t id) {
-    Recording r;
+    FaultRecording r;
     r.memfd(kKept | kSeal, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 77);
-    r.clock(id, 5000).named(5000).seen(header(5000), {Moment::kPeriodic});
+    r.clock(id, 5000).named(5000).seen(inline_header(5000), {Moment::kPeriodic});
     return r;
   };
   constexpr std::string_view kRequirement = "pctx.header.timestamp-clock";
   EXPECT_EQ(with_clock(CLOCK_BOOTTIME).outcome(kRequirement), Outcome::kPass);
   EXPECT_EQ(with_clock(CLOCK_MONOTONIC).outcome(kRequirement), Outcome::kFail);
   EXPECT_EQ(with_clock(CLOCK_REALTIME).outcome(kRequirement), Outcome::kFail);
-  Recording other = with_clock(CLOCK_REALTIME);
+  FaultRecording other = with_clock(CLOCK_REALTIME);
   other.image().calls[5].clock_ns = 5001;
   EXPECT_EQ(other.outcome(kRequirement), Outcome::kUnobservable);
 }
 
 TEST(TimestampLater, ComparesTheTimestampsOfUpdates) {
   const auto updated_to = [](std::uint64_t later) {
-    Recording r;
+    FaultRecording r;
     r.memfd(kKept | kSeal, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 5000);
-    r.named(5000).seen(header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 4000).injected();
-    return r.named(later).seen(header(later), {Moment::kPeriodic});
+    r.named(5000)
+        .seen(inline_header(5000), {Moment::kPeriodic})
+        .clock(CLOCK_BOOTTIME, 4000)
+        .injected();
+    return r.named(later).seen(inline_header(later), {Moment::kPeriodic});
   };
   constexpr std::string_view kRequirement = "pctx.update.timestamp-later";
   EXPECT_EQ(updated_to(5001).outcome(kRequirement), Outcome::kPass);
   EXPECT_EQ(updated_to(4000).outcome(kRequirement), Outcome::kFail);
   EXPECT_EQ(updated_to(5000).outcome(kRequirement), Outcome::kUnobservable);
   EXPECT_EQ(updated_to(5001).outcome("pctx.header.timestamp-clock"), Outcome::kPass);
-  Recording untouched = updated_to(4000);
+  FaultRecording untouched = updated_to(4000);
   untouched.image().calls[5].injected = false;
   EXPECT_EQ(untouched.outcome(kRequirement), Outcome::kFail) << "whatever the clock said";
 }
 
 TEST(TimestampLater, ARepeatedTimestampOfAnotherMessageDidNotRise) {
   constexpr std::string_view kRequirement = "pctx.update.timestamp-later";
-  Recording r;
+  FaultRecording r;
   r.memfd(kKept | kSeal, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 5000);
-  r.named(5000).seen(header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 5000).injected();
+  r.named(5000)
+      .seen(inline_header(5000), {Moment::kPeriodic})
+      .clock(CLOCK_BOOTTIME, 5000)
+      .injected();
   r.named(5000);
   EXPECT_EQ(r.outcome(kRequirement), Outcome::kUnobservable) << "the same context, named twice";
   r.image().calls.back().before[12] = std::byte{3};
@@ -646,17 +654,17 @@ TEST(TimestampLater, ARepeatedTimestampOfAnotherMessageDidNotRise) {
 
 TEST(TimestampLater, AZeroThatIsNamedAndStaysIsNoWithdrawal) {
   constexpr std::string_view kRequirement = "pctx.update.timestamp-later";
-  Recording r;
+  FaultRecording r;
   r.memfd(kKept | kSeal, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 5000);
-  r.named(5000).seen(header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 0).injected();
-  Recording withdrawn = r;
-  withdrawn.seen(header(0), {Moment::kPeriodic, Moment::kExit});
+  r.named(5000).seen(inline_header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 0).injected();
+  FaultRecording withdrawn = r;
+  withdrawn.seen(inline_header(0), {Moment::kPeriodic, Moment::kExit});
   EXPECT_EQ(withdrawn.outcome(kRequirement), Outcome::kUnobservable);
   r.named(0);
-  Recording updated = r;
-  EXPECT_EQ(updated.named(5001).seen(header(5001), {Moment::kExit}).outcome(kRequirement),
+  FaultRecording updated = r;
+  EXPECT_EQ(updated.named(5001).seen(inline_header(5001), {Moment::kExit}).outcome(kRequirement),
             Outcome::kPass);
-  r.seen(header(0), {Moment::kNaming, Moment::kNamed, Moment::kExit});
+  r.seen(inline_header(0), {Moment::kNaming, Moment::kNamed, Moment::kExit});
   EXPECT_EQ(r.outcome(kRequirement), Outcome::kFail);
   r.image().snapshots.back().first_seen_ns = r.image().calls.back().entered_ns - 1;
   EXPECT_EQ(r.outcome(kRequirement), Outcome::kFail);
@@ -665,12 +673,12 @@ TEST(TimestampLater, AZeroThatIsNamedAndStaysIsNoWithdrawal) {
 TEST(TimestampLater, ABlankHeaderBeginsAnotherPublication) {
   constexpr std::string_view kRequirement = "pctx.update.timestamp-later";
   const auto again = [](bool blanked) {
-    Recording r;
+    FaultRecording r;
     r.memfd(kKept | kSeal, 3).sized().mapped().marked().clock(CLOCK_BOOTTIME, 5000);
-    r.named(5000).seen(header(5000), {Moment::kPeriodic});
+    r.named(5000).seen(inline_header(5000), {Moment::kPeriodic});
     if (blanked) r.seen(kBlank, {Moment::kPeriodic});
     r.clock(CLOCK_BOOTTIME, 4000).injected();
-    return r.named(4000).seen(header(4000), {Moment::kPeriodic, Moment::kExit});
+    return r.named(4000).seen(inline_header(4000), {Moment::kPeriodic, Moment::kExit});
   };
   EXPECT_EQ(again(true).outcome(kRequirement), Outcome::kUnobservable);
   EXPECT_EQ(again(false).outcome(kRequirement), Outcome::kFail);
@@ -680,16 +688,16 @@ TEST(TimestampLater, GoesByTheStoresWhereTheyAreKnown) {
   constexpr std::string_view kRequirement = "pctx.update.timestamp-later";
   enum class Between { kNothing, kWithdrawal, kSize };
   const auto updated = [](std::uint64_t later, Between between) {
-    Recording r;
+    FaultRecording r;
     r.memfd(kKept | kSeal, 3).sized().mapped().marked().named(5000);
-    r.seen(header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 4000).injected();
+    r.seen(inline_header(5000), {Moment::kPeriodic}).clock(CLOCK_BOOTTIME, 4000).injected();
     Watch w;
-    w.header = kAt;
+    w.header = kMapping;
     w.begin = WatchBegin::kMemfd;
-    w.found = header(5000);
+    w.found = inline_header(5000);
     r.image().watches = {w};
-    r.stored(header(5000), header(0));
-    auto now = header(0);
+    r.stored(inline_header(5000), inline_header(0));
+    auto now = inline_header(0);
     if (between == Between::kWithdrawal) r.stored(now, kBlank).stored(kBlank, now);
     if (between == Between::kSize) {
       auto sized = now;
@@ -697,7 +705,7 @@ TEST(TimestampLater, GoesByTheStoresWhereTheyAreKnown) {
       r.stored(now, sized);
       now = sized;
     }
-    auto last = header(later);
+    auto last = inline_header(later);
     last[12] = now[12];
     r.stored(now, last);
     return r.seen(last, {Moment::kPeriodic, Moment::kExit});

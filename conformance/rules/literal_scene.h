@@ -1,11 +1,16 @@
-// For tests: what a scene with one question showed.
+// For tests: what a scene with one question showed, and where.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "conformance/rules/reader_rules.h"
 
 namespace ctxconf::conformance {
+
+inline constexpr std::uint64_t kHeader = 0x1000;  // in the process
+inline constexpr std::uint64_t kPayload = 0x2000;
+inline constexpr const char* kRereads = "pctx.reader.rereads-timestamp";
 
 // The session, which must outlive the evidence, has one scene, and gets the operation. `traits`:
 // the capabilities of the adapter.

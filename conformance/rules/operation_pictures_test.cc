@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "conformance/judge/judge.h"
+#include "conformance/rules/literal_evidence.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -22,15 +23,11 @@ using testing::IsEmpty;
 using testing::SizeIs;
 using Kind = PictureStep::Kind;
 
-constexpr std::uint64_t kAt = 0x7f0000000000;
-constexpr std::uint64_t kHeap = 0x55001000;
-constexpr std::uint64_t kNaming = 0x53564d41;  // PR_SET_VMA
-
 // A program that publishes in memory of its own and stores field by field.
-struct Recording : LiteralRecording {
+struct PictureRecording : LiteralRecording {
   abi::ProcessHeader header{};
 
-  Recording() {
+  PictureRecording() {
     t.mode = Mode::kWrap;
     image().locations = {
         {0x401000, "/usr/lib/libapp.so", 0x1000, "publish", 12, "/home/me/src/ctx.cc", 118}};
@@ -54,7 +51,7 @@ struct Recording : LiteralRecording {
     s.tid = 12;
     s.order = ++order;
     s.at_ns = now += kStep;
-    s.header = kAt;
+    s.header = kMapping;
     s.words = words;
     s.before = bytes(header);
     change(header);
@@ -70,16 +67,16 @@ struct Recording : LiteralRecording {
     return store(2, [&](auto& h) { h.payload_size = value; });
   }
   SystemCall& name() {
-    call("prctl", {kNaming, 0, kAt, 4096}, 0);
+    call("prctl", {kNaming, 0, kMapping, 4096}, 0);
     image().calls.back().text = "OTEL_CTX";
     return image().calls.back();
   }
 
   void publish() {
-    call("mmap", {0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS}, static_cast<std::int64_t>(kAt));
-    call("madvise", {kAt, 4096, MADV_DONTFORK}, 0);
+    call("mmap", {0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS}, static_cast<std::int64_t>(kMapping));
+    call("madvise", {kMapping, 4096, MADV_DONTFORK}, 0);
     Watch w;
-    w.header = kAt;
+    w.header = kMapping;
     w.armed_order = ++order;
     w.begin = WatchBegin::kAnonymous;
     w.found = bytes(header);
@@ -89,7 +86,7 @@ struct Recording : LiteralRecording {
       h.version = abi::kVersion;
       h.payload_size = 2;
     });
-    store(8, [](auto& h) { h.payload = kHeap; });
+    store(8, [](auto& h) { h.payload = kLowHeap; });
     timestamp(111);
     name();
   }
@@ -98,7 +95,7 @@ struct Recording : LiteralRecording {
     Snapshot s;
     s.first_seen_ns = s.last_seen_ns = now += kStep;
     s.moments = {Moment::kPeriodic};
-    Candidate c = mapped_header(kAt, "[anon:OTEL_CTX]", bytes(header));
+    Candidate c = mapped_header(kMapping, "[anon:OTEL_CTX]", bytes(header));
     c.vm_flags = {"rd wr dc"};
     s.candidates = {c};
     image().snapshots.push_back(std::move(s));
@@ -109,7 +106,7 @@ struct Recording : LiteralRecording {
     return all.empty() ? ImageEvidence{} : std::move(all.front());  // its parts point at each other
   }
   std::optional<OperationPicture> at(std::uint64_t event_order) const {
-    return picture_of(evidence(), {kAt, event_order, {}});
+    return picture_of(evidence(), {kMapping, event_order, {}});
   }
 };
 
@@ -127,13 +124,13 @@ std::vector<std::string> texts(const OperationPicture& p) {
 }
 
 TEST(OperationPictures, APublicationFromItsMappingToItsName) {
-  Recording r;
+  PictureRecording r;
   r.publish();
   r.sample();
   const auto pictures = pictures_without(r.evidence(), {});
   ASSERT_THAT(pictures, SizeIs(1));
   EXPECT_FALSE(pictures[0].is_update);
-  EXPECT_EQ(pictures[0].header, kAt);
+  EXPECT_EQ(pictures[0].header, kMapping);
   EXPECT_EQ(pictures[0].before, Finds::kNoMemory);
   EXPECT_THAT(
       texts(pictures[0]),
@@ -147,8 +144,8 @@ TEST(OperationPictures, APublicationFromItsMappingToItsName) {
 }
 
 // The header is in a memfd.
-Recording with_memfd() {
-  Recording r;
+PictureRecording with_memfd() {
+  PictureRecording r;
   r.call("memfd_create", {0, 3}, 3).text = "OTEL_CTX";
   r.call("ftruncate", {3, 4096}, 0).file = "/memfd:OTEL_CTX (deleted)";
   r.publish();
@@ -171,7 +168,7 @@ TEST(OperationPictures, BeforeItsMemoryIsMappedThereIsNoTimestamp) {
 }
 
 TEST(OperationPictures, ANameThatTheKernelDoesNotKnowIsHarmless) {
-  Recording r = with_memfd();
+  PictureRecording r = with_memfd();
   SystemCall& naming = r.image().calls.back();
   const auto last = [&r] { return pictures_without(r.evidence(), {}).front().steps.back().text; };
   naming.result = -EINVAL;
@@ -189,7 +186,7 @@ TEST(OperationPictures, ANameThatTheKernelDoesNotKnowIsHarmless) {
   EXPECT_EQ(last(), "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EINVAL, made to fail");
 
   // A reader cannot find memory without a name that is not a memfd.
-  Recording anonymous;
+  PictureRecording anonymous;
   anonymous.publish();
   anonymous.image().calls.back().result = -EINVAL;
   anonymous.sample();
@@ -199,7 +196,7 @@ TEST(OperationPictures, ANameThatTheKernelDoesNotKnowIsHarmless) {
 }
 
 TEST(OperationPictures, AnUpdateWithTheStoreThatIsWrong) {
-  Recording r;
+  PictureRecording r;
   r.publish();
   r.sample();
   r.timestamp(0);
@@ -218,14 +215,14 @@ TEST(OperationPictures, AnUpdateWithTheStoreThatIsWrong) {
                           "prctl(PR_SET_VMA, \"OTEL_CTX\") = -EPERM; new"));
   EXPECT_EQ(picture->steps[1].kind, Kind::kFork);
   // The publication had no fault, and there is no other update.
-  const EventLocation location{kAt, wrong, {}};
+  const EventLocation location{kMapping, wrong, {}};
   const auto others = pictures_without(r.evidence(), std::span(&location, 1));
   ASSERT_THAT(others, SizeIs(1));
   EXPECT_FALSE(others[0].is_update);
 }
 
 TEST(OperationPictures, BytesThatAreStoredAgain) {
-  Recording r;
+  PictureRecording r;
   r.publish();
   r.timestamp(0);
   const std::uint64_t again = r.store(8, [](auto&) {});
@@ -239,12 +236,12 @@ TEST(OperationPictures, BytesThatAreStoredAgain) {
 }
 
 TEST(OperationPictures, WhatIsMissingIsAtTheEnd) {
-  Recording r;
+  PictureRecording r;
   r.publish();
   r.timestamp(0);
   const std::uint64_t announced = r.timestamp(222);
   r.sample();
-  const auto picture = picture_of(r.evidence(), {kAt, announced, "no naming call"});
+  const auto picture = picture_of(r.evidence(), {kMapping, announced, "no naming call"});
   ASSERT_TRUE(picture);
   ASSERT_THAT(picture->steps, SizeIs(3));
   EXPECT_EQ(picture->steps[2].kind, Kind::kMissing);
@@ -252,11 +249,11 @@ TEST(OperationPictures, WhatIsMissingIsAtTheEnd) {
 }
 
 TEST(OperationPictures, PayloadBytesThatChangeBetweenTwoInstructions) {
-  Recording r;
+  PictureRecording r;
   r.publish();
   r.timestamp(0);
   r.timestamp(222);
-  r.image().step_traces.emplace_back().header = kAt;
+  r.image().step_traces.emplace_back().header = kMapping;
   for (const std::uint64_t hash : {0x1111222233334444U, 0x2222222233334444U, 0x5555666677778888U}) {
     r.view(r.image().step_traces[0], hash);
   }
@@ -280,11 +277,11 @@ TEST(OperationPictures, PayloadBytesThatChangeBetweenTwoInstructions) {
 }
 
 TEST(OperationPictures, PayloadBytesThatChangeBetweenTheGateAndTheFirstStore) {
-  Recording r;
+  PictureRecording r;
   r.publish();
   r.name();
   auto& trace = r.image().step_traces.emplace_back();
-  trace.header = kAt;
+  trace.header = kMapping;
   trace.from_gate = true;
   for (const std::uint64_t hash : {0x1111222233334444U, 0x2222222233334444U, 0x1111222233334444U}) {
     r.view(trace, hash);
@@ -303,7 +300,7 @@ TEST(OperationPictures, PayloadBytesThatChangeBetweenTheGateAndTheFirstStore) {
 }
 
 TEST(OperationPictures, WithoutStoresTheCallsAreLeft) {
-  Recording r;
+  PictureRecording r;
   r.publish();
   r.sample();
   r.image().watches.clear();
@@ -313,11 +310,11 @@ TEST(OperationPictures, WithoutStoresTheCallsAreLeft) {
   EXPECT_THAT(texts(*picture),
               ElementsAre("mmap, 4096 bytes; unknown", "!madvise(MADV_DONTFORK); unknown",
                           "prctl(PR_SET_VMA, \"OTEL_CTX\"); unknown"));
-  EXPECT_FALSE(picture_of(r.evidence(), {kAt + 4096, 1, {}}));
+  EXPECT_FALSE(picture_of(r.evidence(), {kMapping + 4096, 1, {}}));
 }
 
 TEST(OperationPictures, LongOnesAreCutAroundWhatIsWrong) {
-  Recording r;
+  PictureRecording r;
   r.publish();
   r.timestamp(0);
   std::uint64_t wrong = 0;
@@ -336,7 +333,7 @@ TEST(OperationPictures, LongOnesAreCutAroundWhatIsWrong) {
 }
 
 TEST(OperationPictures, AnUpdateThatAReaderMayMixIsNoExample) {
-  Recording r;
+  PictureRecording r;
   r.publish();
   r.timestamp(0);
   r.timestamp(222);
@@ -365,7 +362,7 @@ std::vector<std::pair<std::int32_t, bool>> examples(const Timeline& t) {
 
 // Another process, which updates too.
 Process updating(std::int32_t pid) {
-  Recording r;
+  PictureRecording r;
   r.publish();
   r.timestamp(0);
   r.timestamp(222);
@@ -376,7 +373,7 @@ Process updating(std::int32_t pid) {
 }
 
 TEST(OperationPictures, TheFirstUpdateMayBeAnotherProcesss) {
-  Recording r;
+  PictureRecording r;
   r.publish();
   r.sample();
   r.t.processes.push_back(updating(13));
@@ -385,7 +382,7 @@ TEST(OperationPictures, TheFirstUpdateMayBeAnotherProcesss) {
 }
 
 TEST(OperationPictures, NoExampleIsTakenFromARunUnderAFault) {
-  Recording r;
+  PictureRecording r;
   r.publish();
   r.sample();
   r.t.processes.push_back(updating(13));
@@ -400,7 +397,7 @@ TEST(OperationPictures, NoExampleIsTakenFromARunUnderAFault) {
 }
 
 TEST(OperationPictures, NothingIsDrawnOfWhatWasNotSeen) {
-  Recording r;
+  PictureRecording r;
   r.sample();
   EXPECT_THAT(pictures_without(r.evidence(), {}), IsEmpty());
   EXPECT_FALSE(r.at(1));

@@ -17,21 +17,18 @@ namespace {
 using testing::Contains;
 using testing::HasSubstr;
 
-constexpr std::uint64_t kHeader = 0x1000;
-constexpr std::uint64_t kPayload = 0x2000;
 constexpr std::uint64_t kTimestampAt = kHeader + 16;
 constexpr std::uint64_t kPointerAt = kHeader + 24;
 constexpr const char* kAnswered = "pctx.reader.skip-and-continue";
-constexpr const char* kFirst = "pctx.reader.timestamp-before-fields";
-constexpr const char* kSecond = "pctx.reader.rereads-timestamp";
+constexpr const char* kTimestampFirst = "pctx.reader.timestamp-before-fields";
 constexpr const char* kCopies = "pctx.reader.fallible-remote-reads";
 constexpr const char* kBounded = "pctx.reader.payload-size-bounded";
 constexpr const char* kRetries = "pctx.reader.bounded-retry";
 
 // One question about the context of process 20, which is answered.
-class LiteralScene {
+class ProcessScene {
  public:
-  LiteralScene() {
+  ProcessScene() {
     session_.group = "headers";
     session_.checks.emplace_back().name = "plain";
     operation_.request = R"({"op":"reader.process","pid":20})";
@@ -61,7 +58,7 @@ class LiteralScene {
     c.otherwise = "the search stopped";
     return c;
   }
-  LiteralScene& copies(std::uint64_t at, std::uint64_t size) {
+  ProcessScene& copies(std::uint64_t at, std::uint64_t size) {
     ReaderCall& c = question().calls.emplace_back();
     c.name = "process_vm_readv";
     c.target = 20;
@@ -69,8 +66,8 @@ class LiteralScene {
     c.result = static_cast<std::int64_t>(size);
     return *this;
   }
-  LiteralScene& header() { return copies(kHeader, 32); }
-  LiteralScene& payload() { return copies(kPayload, 100); }
+  ProcessScene& header() { return copies(kHeader, 32); }
+  ProcessScene& payload() { return copies(kPayload, 100); }
 
   std::optional<Finding> judge(const char* id) { return reader_rule_of(id)->rule(evidence(), id); }
   std::optional<MemoryExcess> memory_excess() {
@@ -106,7 +103,7 @@ TEST(ReaderRules, EachRequirementOfReadersHasOne) {
 }
 
 TEST(ReaderRules, AnAnswerThatIsClaimedPasses) {
-  LiteralScene s;
+  ProcessScene s;
   s.claim(kAnswered);
   const auto f = s.judge(kAnswered);
   ASSERT_TRUE(f);
@@ -115,7 +112,7 @@ TEST(ReaderRules, AnAnswerThatIsClaimedPasses) {
 }
 
 TEST(ReaderRules, AnotherAnswerFailsWithWhatWasShownAndWhatWasAnswered) {
-  LiteralScene s;
+  ProcessScene s;
   s.claim(kAnswered);
   s.answer("absent");
   s.header();
@@ -132,40 +129,40 @@ TEST(ReaderRules, AnotherAnswerFailsWithWhatWasShownAndWhatWasAnswered) {
 }
 
 TEST(ReaderRules, AnAnswerWithoutAClaimSaysNothing) {
-  LiteralScene s;
+  ProcessScene s;
   s.claim(kRetries);
   EXPECT_FALSE(s.judge(kAnswered));
 }
 
 // As in a recording that was changed by hand.
 TEST(ReaderRules, TextsThatAreNumbersSayNothing) {
-  LiteralScene s;
+  ProcessScene s;
   s.claim(kAnswered);
   s.header().payload().header();
   s.request(R"({"op":1,"pid":20})");
   EXPECT_EQ(s.outcome(kAnswered), Outcome::kPass);
-  EXPECT_FALSE(s.judge(kSecond));
+  EXPECT_FALSE(s.judge(kRereads));
   s.reply(R"({"ok":true,"result":1})");
   EXPECT_EQ(s.outcome(kAnswered), Outcome::kFail);
-  EXPECT_FALSE(s.judge(kFirst));
+  EXPECT_FALSE(s.judge(kTimestampFirst));
 }
 
 TEST(ReaderRules, AClaimMayBeMentionedOnly) {
-  LiteralScene s;
+  ProcessScene s;
   s.claim(kAnswered).info = true;
   s.answer("reject");
   EXPECT_EQ(s.outcome(kAnswered), Outcome::kInfo);
 }
 
 TEST(ReaderRules, TheWorstOfSeveralAnswersCounts) {
-  LiteralScene s;
+  ProcessScene s;
   s.claim(kAnswered);
   s.claim(kAnswered, "retry");
   EXPECT_EQ(s.outcome(kAnswered), Outcome::kFail);
 }
 
 TEST(ReaderRules, AMomentThatDidNotComeIsNoFailure) {
-  LiteralScene s;
+  ProcessScene s;
   s.claim(kAnswered, "retry");
   s.question().missed = {"after the first read of the payload"};
   const auto f = s.judge(kAnswered);
@@ -175,7 +172,7 @@ TEST(ReaderRules, AMomentThatDidNotComeIsNoFailure) {
 }
 
 TEST(ReaderRules, ASceneThatCouldNotBeShownIsNoFailure) {
-  LiteralScene s;
+  ProcessScene s;
   s.scene().requirements = {kAnswered};
   s.scene().unshown = "the kernel gives no such name";
   EXPECT_EQ(s.outcome(kAnswered), Outcome::kUnobservable);
@@ -183,7 +180,7 @@ TEST(ReaderRules, ASceneThatCouldNotBeShownIsNoFailure) {
 }
 
 TEST(ReaderRules, APayloadAboveTheDeclaredLimitMayBeRefused) {
-  LiteralScene s;
+  ProcessScene s;
   s.claim(kAnswered);
   s.answer("reject");
   EXPECT_EQ(s.outcome(kAnswered), Outcome::kFail);
@@ -198,91 +195,91 @@ TEST(ReaderRules, APayloadAboveTheDeclaredLimitMayBeRefused) {
 }
 
 TEST(ReaderRules, OneReadOfTheHeaderThePayloadAndTheHeaderAgain) {
-  LiteralScene s;
+  ProcessScene s;
   s.header().payload().header();
-  EXPECT_EQ(s.outcome(kFirst), Outcome::kPass);
-  EXPECT_EQ(s.outcome(kSecond), Outcome::kPass);
+  EXPECT_EQ(s.outcome(kTimestampFirst), Outcome::kPass);
+  EXPECT_EQ(s.outcome(kRereads), Outcome::kPass);
   EXPECT_EQ(s.outcome(kCopies), Outcome::kPass);
-  EXPECT_EQ(s.judge(kFirst)->level, "syscalls");
+  EXPECT_EQ(s.judge(kTimestampFirst)->level, "syscalls");
 }
 
 TEST(ReaderRules, FieldsThatAreReadBeforeTheTimestamp) {
-  LiteralScene s;
+  ProcessScene s;
   s.copies(kPointerAt, 8).copies(kTimestampAt, 8).payload().copies(kTimestampAt, 8);
-  const auto f = s.judge(kFirst);
+  const auto f = s.judge(kTimestampFirst);
   ASSERT_TRUE(f);
   EXPECT_EQ(f->outcome, Outcome::kFail);
   EXPECT_EQ(f->saw, "pointer and size were read before the timestamp");
-  EXPECT_EQ(s.outcome(kSecond), Outcome::kPass);
+  EXPECT_EQ(s.outcome(kRereads), Outcome::kPass);
 }
 
 TEST(ReaderRules, FieldsThatAreReadAfterThePayload) {
-  LiteralScene s;
+  ProcessScene s;
   s.copies(kTimestampAt, 8).payload().copies(kPointerAt, 8);
-  EXPECT_EQ(s.outcome(kFirst), Outcome::kFail);
+  EXPECT_EQ(s.outcome(kTimestampFirst), Outcome::kFail);
 }
 
 TEST(ReaderRules, NoSecondLookAtTheTimestamp) {
-  LiteralScene s;
+  ProcessScene s;
   s.header().payload();
-  EXPECT_EQ(s.outcome(kFirst), Outcome::kPass);
-  const auto f = s.judge(kSecond);
+  EXPECT_EQ(s.outcome(kTimestampFirst), Outcome::kPass);
+  const auto f = s.judge(kRereads);
   ASSERT_TRUE(f);
   EXPECT_EQ(f->outcome, Outcome::kFail);
   EXPECT_EQ(f->saw, "the timestamp was not read again after the payload");
 }
 
 TEST(ReaderRules, ALookAtOtherFieldsIsNoSecondLook) {
-  LiteralScene s;
+  ProcessScene s;
   s.header().payload().copies(kPointerAt, 8);
-  EXPECT_EQ(s.outcome(kSecond), Outcome::kFail);
+  EXPECT_EQ(s.outcome(kRereads), Outcome::kFail);
 }
 
 TEST(ReaderRules, AReaderWithoutSystemCallsIsNotSeen) {
-  LiteralScene s;
-  EXPECT_EQ(s.outcome(kFirst), Outcome::kUnobservable);
-  EXPECT_EQ(s.outcome(kSecond), Outcome::kUnobservable);
+  ProcessScene s;
+  EXPECT_EQ(s.outcome(kTimestampFirst), Outcome::kUnobservable);
+  EXPECT_EQ(s.outcome(kRereads), Outcome::kUnobservable);
   EXPECT_EQ(s.outcome(kCopies), Outcome::kUnobservable);
 }
 
 TEST(ReaderRules, RightAnswersOfAReaderWithoutSystemCallsDoNotShowHowItReads) {
-  LiteralScene s;
-  s.claim(kSecond, "retry");
+  ProcessScene s;
+  s.claim(kRereads, "retry");
   s.answer("retry");
-  EXPECT_EQ(s.outcome(kSecond), Outcome::kUnobservable);
+  EXPECT_EQ(s.outcome(kRereads), Outcome::kUnobservable);
   s.answer("accept");
-  EXPECT_EQ(s.outcome(kSecond), Outcome::kFail);
+  EXPECT_EQ(s.outcome(kRereads), Outcome::kFail);
 }
 
 TEST(ReaderRules, WhatIsAnsweredWithoutAContextSaysNothingAboutReads) {
-  LiteralScene s;
+  ProcessScene s;
   s.header();
   s.answer("retry");
-  EXPECT_FALSE(s.judge(kFirst));
+  EXPECT_FALSE(s.judge(kTimestampFirst));
   EXPECT_FALSE(s.judge(kCopies));
 }
 
 TEST(ReaderRules, TheTargetMovedDuringTheQuestion) {
-  LiteralScene s;
+  ProcessScene s;
   s.header().payload();
   s.question().calls.back().held = "after the first read of the payload";
-  EXPECT_FALSE(s.judge(kSecond));
+  EXPECT_FALSE(s.judge(kRereads));
 }
 
 TEST(ReaderRules, AReaderThatPollsIsSeenFromTheMiddleOfALook) {
-  LiteralScene s;
+  ProcessScene s;
   s.is_watched();
   s.payload().header().header().payload();
-  EXPECT_EQ(s.outcome(kFirst), Outcome::kPass);
-  EXPECT_FALSE(s.judge(kSecond)) << "its last look goes on";
-  LiteralScene late;
+  EXPECT_EQ(s.outcome(kTimestampFirst), Outcome::kPass);
+  EXPECT_FALSE(s.judge(kRereads)) << "its last look goes on";
+  ProcessScene late;
   late.is_watched();
   late.copies(kTimestampAt, 8).payload().copies(kPointerAt, 8);
-  EXPECT_EQ(late.outcome(kFirst), Outcome::kFail);
+  EXPECT_EQ(late.outcome(kTimestampFirst), Outcome::kFail);
 }
 
 TEST(ReaderRules, MappedMemoryIsNoCopy) {
-  LiteralScene s;
+  ProcessScene s;
   s.header().payload().header();
   ReaderCall& map = s.question().calls.emplace_back();
   map.name = "mmap";
@@ -294,7 +291,7 @@ TEST(ReaderRules, MappedMemoryIsNoCopy) {
 }
 
 TEST(ReaderRules, MemoryThatGrowsWithTheSizeField) {
-  LiteralScene s;
+  ProcessScene s;
   s.claim(kBounded);
   s.question().before_bytes = std::uint64_t{10} << 20U;
   s.question().peak_bytes = std::uint64_t{74} << 20U;
@@ -306,7 +303,7 @@ TEST(ReaderRules, MemoryThatGrowsWithTheSizeField) {
 }
 
 TEST(ReaderRules, AClaimMayBeAWarning) {
-  LiteralScene s;
+  ProcessScene s;
   s.claim(kAnswered, "absent").warning = true;
   const auto f = s.judge(kAnswered);
   ASSERT_TRUE(f);
@@ -314,7 +311,7 @@ TEST(ReaderRules, AClaimMayBeAWarning) {
 }
 
 TEST(ReaderRules, MemoryOverTheLimitInAnyScene) {
-  LiteralScene s;
+  ProcessScene s;
   s.claim(kRetries);
   s.question().before_bytes = std::uint64_t{10} << 20U;
   s.question().peak_bytes = std::uint64_t{74} << 20U;
@@ -329,7 +326,7 @@ TEST(ReaderRules, MemoryOverTheLimitInAnyScene) {
 }
 
 TEST(ReaderRules, MemoryThatARequirementIsAboutIsNotReportedTwice) {
-  LiteralScene s;
+  ProcessScene s;
   s.claim(kBounded);
   s.question().peak_bytes = std::uint64_t{1} << 30U;
   EXPECT_EQ(s.outcome(kBounded), Outcome::kFail);
@@ -337,7 +334,7 @@ TEST(ReaderRules, MemoryThatARequirementIsAboutIsNotReportedTwice) {
 }
 
 TEST(ReaderRules, AProcessorThatIsKeptBusy) {
-  LiteralScene s;
+  ProcessScene s;
   s.claim(kRetries);
   s.question().processor_ns = 500'000'000;
   EXPECT_EQ(s.outcome(kRetries), Outcome::kPass);
@@ -349,7 +346,7 @@ TEST(ReaderRules, AProcessorThatIsKeptBusy) {
 }
 
 TEST(ReaderRules, TheOtherByteOrderIsShownNowhere) {
-  LiteralScene s;
+  ProcessScene s;
   EXPECT_EQ(s.outcome("pctx.reader.byte-order"), Outcome::kUnobservable);
   EXPECT_EQ(s.outcome("tctx.reader.byte-order"), Outcome::kUnobservable);
 }

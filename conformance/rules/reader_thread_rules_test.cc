@@ -22,9 +22,9 @@ constexpr const char* kNeeded = "tctx.reader.attrs-read-when-needed";
 constexpr const char* kLargeIds = "tctx.reader.large-record-ids";
 
 // One question about thread 21 of process 20, which has a record.
-class LiteralScene {
+class ThreadScene {
  public:
-  LiteralScene() {
+  ThreadScene() {
     session_.group = "threads";
     session_.checks.emplace_back().name = "running-thread";
     session_.checks.back().requirements = {kStopped};
@@ -76,25 +76,25 @@ class LiteralScene {
     c.ran_before = c.ran_after = count_;
     return c;
   }
-  LiteralScene& copies(std::uint64_t at, std::uint64_t size) {
+  ThreadScene& copies(std::uint64_t at, std::uint64_t size) {
     ReaderCall& c = call("process_vm_readv");
     c.target = 20;
     c.ranges = {{at, size}};
     c.result = static_cast<std::int64_t>(size);
     return *this;
   }
-  LiteralScene& slot() { return copies(kSlot, 8); }
-  LiteralScene& fixed() { return copies(kRecord, 28); }
-  LiteralScene& attributes() { return copies(kRecord + 28, 12); }
-  LiteralScene& traces(const std::string& request) {
+  ThreadScene& slot() { return copies(kSlot, 8); }
+  ThreadScene& fixed() { return copies(kRecord, 28); }
+  ThreadScene& attributes() { return copies(kRecord + 28, 12); }
+  ThreadScene& traces(const std::string& request) {
     call("ptrace", request).target = kThread;
     return *this;
   }
-  LiteralScene& thread_runs() {
+  ThreadScene& thread_runs() {
     count_ += 100;
     return *this;
   }
-  LiteralScene& last_has(const std::string& state, std::uint64_t counted = 0) {
+  ThreadScene& last_has(const std::string& state, std::uint64_t counted = 0) {
     question().calls.back().state = state;
     question().calls.back().ran_after += counted;
     count_ += counted;
@@ -117,8 +117,8 @@ class LiteralScene {
   std::uint64_t count_ = 5;
 };
 
-LiteralScene correct() {
-  LiteralScene s;
+ThreadScene correct() {
+  ThreadScene s;
   s.traces("PTRACE_SEIZE").traces("PTRACE_INTERRUPT");
   s.slot().fixed().attributes();
   s.traces("PTRACE_DETACH").thread_runs();
@@ -126,14 +126,14 @@ LiteralScene correct() {
 }
 
 TEST(ReaderThreadRules, ReadsOfAStoppedThreadPass) {
-  LiteralScene s = correct();
+  ThreadScene s = correct();
   EXPECT_EQ(s.outcome(kStopped), Outcome::kPass);
   EXPECT_EQ(s.outcome(kOneStop), Outcome::kPass);
   EXPECT_EQ(s.judge(kStopped)->level, "syscalls");
 }
 
 TEST(ReaderThreadRules, AReadOfARunningThreadFails) {
-  LiteralScene s;
+  ThreadScene s;
   s.slot().fixed().last_has("R");
   const auto f = s.judge(kStopped);
   ASSERT_TRUE(f);
@@ -146,40 +146,40 @@ TEST(ReaderThreadRules, AReadOfARunningThreadFails) {
 }
 
 TEST(ReaderThreadRules, AThreadThatCountsDuringTheReadIsRunningWhateverItsState) {
-  LiteralScene s;
+  ThreadScene s;
   s.slot().last_has("S", 3).fixed();
   EXPECT_EQ(s.outcome(kStopped), Outcome::kFail);
 }
 
 TEST(ReaderThreadRules, AFrozenThreadIsStopped) {
-  LiteralScene s;
+  ThreadScene s;
   s.slot().last_has("D").fixed().last_has("D");
   EXPECT_EQ(s.outcome(kStopped), Outcome::kPass);
   EXPECT_EQ(s.outcome(kOneStop), Outcome::kPass);
 }
 
 TEST(ReaderThreadRules, ReadsOfOtherMemoryMayComeWhileItRuns) {
-  LiteralScene s = correct();
+  ThreadScene s = correct();
   s.copies(0x9000, 32).last_has("R", 50);
   EXPECT_EQ(s.outcome(kStopped), Outcome::kPass);
 }
 
 TEST(ReaderThreadRules, AReadThatFailedCopiedNothing) {
-  LiteralScene s = correct();
+  ThreadScene s = correct();
   s.slot().last_has("R");
   s.question().calls.back().result = -14;
   EXPECT_EQ(s.outcome(kStopped), Outcome::kPass);
 }
 
 TEST(ReaderThreadRules, AReaderThatSaysSoIsOnlyMentioned) {
-  LiteralScene s;
+  ThreadScene s;
   s.declare("unsynchronised", true);
   s.slot().last_has("R");
   EXPECT_EQ(s.outcome(kStopped), Outcome::kInfo);
 }
 
 TEST(ReaderThreadRules, ReadsWithoutSystemCallsAreNotObserved) {
-  LiteralScene s;
+  ThreadScene s;
   for (const char* id : {kStopped, kOneStop}) {
     const auto f = s.judge(id);
     ASSERT_TRUE(f);
@@ -192,21 +192,21 @@ TEST(ReaderThreadRules, ReadsWithoutSystemCallsAreNotObserved) {
 }
 
 TEST(ReaderThreadRules, CallsThatWereNotKeptMayBeTheWrongOnes) {
-  LiteralScene s = correct();
+  ThreadScene s = correct();
   s.question().calls_dropped = 1;
   EXPECT_EQ(s.outcome(kStopped), Outcome::kUnobservable);
   EXPECT_EQ(s.outcome(kOneStop), Outcome::kUnobservable);
 }
 
 TEST(ReaderThreadRules, AThreadThatDoesNotCountSaysNothing) {
-  LiteralScene s;
+  ThreadScene s;
   s.question().counted = false;
   s.slot().last_has("R");
   EXPECT_FALSE(s.judge(kOneStop));
 }
 
 TEST(ReaderThreadRules, AttributesInALaterStopFail) {
-  LiteralScene s;
+  ThreadScene s;
   s.slot().fixed().thread_runs().attributes();
   const auto f = s.judge(kOneStop);
   ASSERT_TRUE(f);
@@ -217,13 +217,13 @@ TEST(ReaderThreadRules, AttributesInALaterStopFail) {
 }
 
 TEST(ReaderThreadRules, AContinuationCountsEvenIfTheThreadHadNoProcessor) {
-  LiteralScene s;
+  ThreadScene s;
   s.slot().fixed().traces("PTRACE_CONT").attributes();
   EXPECT_EQ(s.outcome(kOneStop), Outcome::kFail);
 }
 
 TEST(ReaderThreadRules, TheContinuationOfAnotherThreadDoesNotCount) {
-  LiteralScene s;
+  ThreadScene s;
   s.slot().fixed();
   s.call("ptrace", "PTRACE_DETACH").target = kThread + 1;
   s.attributes();
@@ -231,39 +231,39 @@ TEST(ReaderThreadRules, TheContinuationOfAnotherThreadDoesNotCount) {
 }
 
 TEST(ReaderThreadRules, ARecordInALaterStopThanTheSlotFails) {
-  LiteralScene s;
+  ThreadScene s;
   s.slot().thread_runs().fixed();
   EXPECT_EQ(s.outcome(kOneStop), Outcome::kFail);
 }
 
 TEST(ReaderThreadRules, AReaderMayStartOver) {
-  LiteralScene with_slot;
+  ThreadScene with_slot;
   with_slot.slot().fixed().thread_runs().slot().fixed().attributes();
   EXPECT_EQ(with_slot.outcome(kOneStop), Outcome::kPass);
-  LiteralScene with_fixed_part;
+  ThreadScene with_fixed_part;
   with_fixed_part.slot().fixed().thread_runs().fixed().attributes();
   EXPECT_EQ(with_fixed_part.outcome(kOneStop), Outcome::kPass);
 }
 
 TEST(ReaderThreadRules, OneReadMayCoverEverything) {
-  LiteralScene s;
+  ThreadScene s;
   s.slot().copies(kRecord, 640);
   EXPECT_EQ(s.outcome(kOneStop), Outcome::kPass);
 }
 
 TEST(ReaderThreadRules, WhetherReadsOfARunningThreadBelongTogetherIsNotAsked) {
-  LiteralScene s;
+  ThreadScene s;
   s.slot().last_has("R").thread_runs().fixed().last_has("R");
   EXPECT_EQ(s.outcome(kOneStop), Outcome::kUnobservable);
 }
 
 TEST(ReaderThreadRules, AnAnswerThatMixesTwoSamplesFails) {
-  LiteralScene seen = correct();
+  ThreadScene seen = correct();
   seen.mixes(kOneStop);
   EXPECT_EQ(seen.outcome(kOneStop), Outcome::kFail);
   seen.answers_with_span("01");
   EXPECT_EQ(seen.outcome(kOneStop), Outcome::kPass);
-  LiteralScene unseen;
+  ThreadScene unseen;
   unseen.mixes(kOneStop);
   const auto f = unseen.judge(kOneStop);
   ASSERT_TRUE(f);
@@ -272,20 +272,20 @@ TEST(ReaderThreadRules, AnAnswerThatMixesTwoSamplesFails) {
 }
 
 TEST(ReaderThreadRules, ASampleOfSeveralStopsIsOnlyMentionedOfAReaderThatSaysSo) {
-  LiteralScene unseen;
+  ThreadScene unseen;
   unseen.mixes(kOneStop);
   unseen.declare("unsynchronised", true);
   EXPECT_EQ(unseen.outcome(kOneStop), Outcome::kInfo);
   unseen.answers_with_span("01");
   EXPECT_EQ(unseen.outcome(kOneStop), Outcome::kUnobservable);
-  LiteralScene seen;
+  ThreadScene seen;
   seen.slot().fixed().thread_runs().attributes();
   seen.declare("unsynchronised", true);
   EXPECT_EQ(seen.outcome(kOneStop), Outcome::kInfo);
 }
 
 TEST(ReaderThreadRules, AnswersAloneDoNotShowThatASampleIsOfOneStop) {
-  LiteralScene s;
+  ThreadScene s;
   s.mixes(kOneStop);
   s.answers_with_span("02");
   EXPECT_EQ(s.outcome(kOneStop), Outcome::kUnobservable);
@@ -294,7 +294,7 @@ TEST(ReaderThreadRules, AnswersAloneDoNotShowThatASampleIsOfOneStop) {
 }
 
 TEST(ReaderThreadRules, AMixtureOfARunningThreadIsAMistakeOfAnotherKind) {
-  LiteralScene s;
+  ThreadScene s;
   s.slot().last_has("R").fixed().last_has("R").attributes().last_has("R");
   s.mixes(kOneStop);
   EXPECT_EQ(s.outcome(kOneStop), Outcome::kUnobservable);
@@ -302,7 +302,7 @@ TEST(ReaderThreadRules, AMixtureOfARunningThreadIsAMistakeOfAnotherKind) {
 }
 
 TEST(ReaderThreadRules, AMixtureOfAThreadThatSleptFails) {
-  LiteralScene s;
+  ThreadScene s;
   s.question().counted = false;
   s.slot().last_has("S").fixed().last_has("S").attributes().last_has("S");
   s.mixes(kStopped);
@@ -314,7 +314,7 @@ TEST(ReaderThreadRules, AMixtureOfAThreadThatSleptFails) {
 }
 
 TEST(ReaderThreadRules, HitsAndMissesOfARecordThatIsRewrittenAreStated) {
-  LiteralScene s = correct();
+  ThreadScene s = correct();
   s.mixes(kOneStop);
   s.answers_with_span("02");
   s.question().repeated = true;
@@ -325,7 +325,7 @@ TEST(ReaderThreadRules, HitsAndMissesOfARecordThatIsRewrittenAreStated) {
 }
 
 TEST(ReaderThreadRules, WordsAreReadOneByOne) {
-  LiteralScene s;
+  ThreadScene s;
   s.slot();
   for (std::uint64_t at = kRecord; at < kRecord + 40; at += 8) {
     ReaderCall& c = s.call("ptrace", "PTRACE_PEEKDATA");
@@ -338,8 +338,8 @@ TEST(ReaderThreadRules, WordsAreReadOneByOne) {
   EXPECT_EQ(s.outcome(kOneStop), Outcome::kFail);
 }
 
-LiteralScene about_need(std::uint8_t valid, std::uint8_t size) {
-  LiteralScene s;
+ThreadScene about_need(std::uint8_t valid, std::uint8_t size) {
+  ThreadScene s;
   s.question().counted = false;
   s.question().claims = {
       {.requirement = kNeeded,
@@ -352,13 +352,13 @@ LiteralScene about_need(std::uint8_t valid, std::uint8_t size) {
 }
 
 TEST(ReaderThreadRules, AttributesOfAValidRecordAreNeeded) {
-  LiteralScene s = about_need(1, 12);
+  ThreadScene s = about_need(1, 12);
   s.attributes();
   EXPECT_EQ(s.outcome(kNeeded), Outcome::kPass);
 }
 
 TEST(ReaderThreadRules, AttributesOfARecordThatIsNotValidAreNotNeeded) {
-  LiteralScene s = about_need(0, 12);
+  ThreadScene s = about_need(0, 12);
   EXPECT_EQ(s.outcome(kNeeded), Outcome::kPass);
   s.attributes();
   // The memory need not be there.
@@ -367,19 +367,19 @@ TEST(ReaderThreadRules, AttributesOfARecordThatIsNotValidAreNotNeeded) {
 }
 
 TEST(ReaderThreadRules, MoreThanTheSizeIsNotNeeded) {
-  LiteralScene s = about_need(1, 12);
+  ThreadScene s = about_need(1, 12);
   s.copies(kRecord + 28, 65535);
   EXPECT_EQ(s.outcome(kNeeded), Outcome::kFail);
-  LiteralScene in_pieces = about_need(1, 12);
+  ThreadScene in_pieces = about_need(1, 12);
   for (std::uint64_t done = 0; done < 4096; done += 64) in_pieces.copies(kRecord + 28 + done, 64);
   EXPECT_EQ(in_pieces.outcome(kNeeded), Outcome::kFail);
 }
 
 TEST(ReaderThreadRules, OneLargerReadAndTheRecommendedSizeAreNoFault) {
-  LiteralScene larger = about_need(0, 255);
+  ThreadScene larger = about_need(0, 255);
   larger.copies(kRecord, 65563);
   EXPECT_EQ(larger.outcome(kNeeded), Outcome::kPass);
-  LiteralScene usual = about_need(1, 12);
+  ThreadScene usual = about_need(1, 12);
   usual.copies(kRecord + 28, 612);
   EXPECT_EQ(usual.outcome(kNeeded), Outcome::kPass);
   // A read of something else does not count.
@@ -388,7 +388,7 @@ TEST(ReaderThreadRules, OneLargerReadAndTheRecommendedSizeAreNoFault) {
 }
 
 TEST(ReaderThreadRules, AWrongAnswerFailsWhateverWasRead) {
-  LiteralScene s = about_need(1, 12);
+  ThreadScene s = about_need(1, 12);
   s.answer(R"({"ok":false,"error":{"kind":"failed","message":"EFAULT"}})");
   const auto f = s.judge(kNeeded);
   ASSERT_TRUE(f);
@@ -397,7 +397,7 @@ TEST(ReaderThreadRules, AWrongAnswerFailsWhateverWasRead) {
 }
 
 TEST(ReaderThreadRules, AttributesOfALargeRecordAreOnlyMentioned) {
-  LiteralScene s;
+  ThreadScene s;
   s.question().claims = {
       {.requirement = kLargeIds,
        .allowed = {{.result = "accept", .content = R"({"names_has":{"http_method":"GET"}})"}},

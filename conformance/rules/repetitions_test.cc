@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "conformance/rules/literal_scene.h"
+
 namespace ctxconf::conformance {
 namespace {
 
@@ -16,9 +18,6 @@ using testing::Contains;
 using testing::HasSubstr;
 using testing::Optional;
 
-constexpr const char* kRequirement = "pctx.reader.rereads-timestamp";
-constexpr std::uint64_t kHeader = 0x1000;
-constexpr std::uint64_t kPayload = 0x2000;
 constexpr std::uint64_t kOther = 0x3000;  // where an update puts the payload
 
 json context(const std::string& name) {
@@ -41,7 +40,7 @@ class RepeatedScene {
     o.question.emplace();
     o.question->process = 20;
     o.question->repeated = true;
-    o.question->claims = {{.requirement = kRequirement,
+    o.question->claims = {{.requirement = kRereads,
                            .allowed = {{.result = "absent", .content = {}},
                                        {.result = "retry", .content = {}},
                                        {.result = "accept", .content = has("one")},
@@ -82,7 +81,7 @@ class RepeatedScene {
   }
   std::optional<Repetition> repetition() { return repetition_of(evidence()); }
   Finding judge() {
-    return reader_rule_of(kRequirement)->rule(evidence(), kRequirement).value_or(Finding());
+    return reader_rule_of(kRereads)->rule(evidence(), kRereads).value_or(Finding());
   }
 
  private:

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "conformance/rules/conventions.h"
+#include "conformance/rules/literal_evidence.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
@@ -21,17 +22,9 @@ using sys::MapEntry;
 using sys::RemoteAddr;
 using sys::RemoteRange;
 
-constexpr std::uint64_t kMapping = 0x7f0000000000;
-constexpr std::uint64_t kHeap = 0x550000001000;
-constexpr std::uint64_t kSecond = 1'000'000'000;
 constexpr std::uint64_t kStart = 5000 * kSecond;  // of the image, boot-time clock
 constexpr std::uint64_t kRealtimeMinusBoottime = 1'790'000'000 * kSecond;
 
-std::string field(int number, const std::string& content) {
-  EXPECT_LT(content.size(), 128U);
-  return std::string(1, static_cast<char>(number << 3 | 2)) +
-         std::string(1, static_cast<char>(content.size())) + content;
-}
 std::string key_value(const std::string& key, const std::string& value) {
   return field(1, key) + field(2, field(1, value));
 }
@@ -45,21 +38,6 @@ std::string text_of(const std::vector<std::uint8_t>& bytes, std::size_t from, st
 template <class T>
 std::string raw(T number) {
   return {reinterpret_cast<const char*>(&number), sizeof number};
-}
-
-std::vector<std::byte> bytes(const std::string& s) {
-  std::vector<std::byte> out(s.size());
-  std::memcpy(out.data(), s.data(), s.size());
-  return out;
-}
-
-MemoryBlock block(std::uint64_t at, const std::string& content) {
-  MemoryBlock b;
-  b.at = RemoteAddr(at);
-  b.wanted = b.readable = content.size();
-  b.bytes = bytes(content);
-  b.hash = std::hash<std::string>()(content);
-  return b;
 }
 
 MapEntry entry(std::uint64_t at, std::uint64_t size, const std::string& name) {
@@ -84,9 +62,9 @@ struct Writer {
     if (size_from_payload) h.payload_size = static_cast<std::uint32_t>(payload.size());
     c.entries = {entry(mapping, 4096, "/memfd:OTEL_CTX (deleted)")};
     c.vm_flags = {"rd wr mr mw me dc ac"};
-    c.memory = {block(mapping, std::string(reinterpret_cast<const char*>(&h), sizeof h))};
+    c.memory = {memory_block(mapping, std::string(reinterpret_cast<const char*>(&h), sizeof h))};
     if (h.payload != 0 && h.payload_size != 0) {
-      MemoryBlock b = block(h.payload, payload);
+      MemoryBlock b = memory_block(h.payload, payload);
       b.wanted = h.payload_size;
       c.memory.push_back(std::move(b));
     }
@@ -278,7 +256,7 @@ TEST(HeaderRules, ADraftOfAutumn2025) {
   writer.size_from_payload = false;
   Candidate c = writer.candidate();
   c.memory.resize(1);
-  c.memory.push_back(block(kHeap, payload));
+  c.memory.push_back(memory_block(kHeap, payload));
   World w;
   w.see({c}, 2, Moment::kNamed, 3);
   EXPECT_EQ(failures(w), Ids{"pctx.header.layout"});

@@ -11,6 +11,7 @@
 
 #include "abi/thread_record.h"
 #include "conformance/rules/driven_evidence.h"
+#include "conformance/rules/literal_evidence.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -31,14 +32,14 @@ constexpr auto kRequirements = {kComplete, kValid, kNoChange, kSound, kOutlives,
 
 constexpr std::uint64_t kA = 0x550000011000;  // where records are
 constexpr std::uint64_t kB = 0x550000022000;
-constexpr std::uint64_t kSpan = 16;  // offsets in a record
-constexpr std::uint64_t kValidByte = 24;
-constexpr std::uint64_t kFlags = 25;
-constexpr std::uint64_t kSize = 26;
-constexpr std::uint64_t kEntries = 28;
+constexpr std::uint64_t kSpanOffset = 16;  // offsets in a record
+constexpr std::uint64_t kValidOffset = 24;
+constexpr std::uint64_t kFlagsOffset = 25;
+constexpr std::uint64_t kSizeOffset = 26;
+constexpr std::uint64_t kEntriesOffset = 28;
 
 // A record with ids of one digit each and entries, and with room after them.
-struct Rec {
+struct DigitRecord {
   char trace = 'a';
   char span = 'b';
   std::string entries;
@@ -57,12 +58,9 @@ struct Rec {
   }
 };
 
-std::string entry(int key, const std::string& value) {
-  return std::string{static_cast<char>(key), static_cast<char>(value.size())} + value;
-}
-const std::string kGet = entry(0, "GET");
-const std::string kPut = entry(0, "PUT");
-const std::string kPath = entry(1, "/cart");
+const std::string kGet = record_attribute(0, "GET");
+const std::string kPut = record_attribute(0, "PUT");
+const std::string kPath = record_attribute(1, "/cart");
 
 Json attach() {
   return {{"op", "thread.attach"},
@@ -74,7 +72,7 @@ Json attach() {
           {"attributes", Json::array()}};
 }
 Json on_main(const char* op) { return {{"op", op}, {"thread", "main"}}; }
-const Json kDetach = on_main("thread.detach");
+Json detach() { return on_main("thread.detach"); }
 
 // A program of one thread that is single-stepped, instruction by instruction that stores: three
 // more between each two.
@@ -95,8 +93,8 @@ struct Stepped : LiteralRecording {
     session.checks.emplace_back().name = "test";
     session.hello = R"({"id":1,"ok":true,"caps":{"thread":{"style":"pointer"}}})";
     answered({{"op", "hello"}});
-    memory[kA] = Rec{}.bytes();
-    memory[kB] = Rec{.trace = 'c', .span = 'd', .entries = {}}.bytes();
+    memory[kA] = DigitRecord{}.bytes();
+    memory[kB] = DigitRecord{.trace = 'c', .span = 'd', .entries = {}}.bytes();
   }
 
   Stepped& begin(const Json& what) {
@@ -140,9 +138,9 @@ struct Stepped : LiteralRecording {
     v.location.reset();
     return *this;
   }
-  Stepped& valid(std::uint64_t at, char value) { return store(at, kValidByte, {value}); }
+  Stepped& valid(std::uint64_t at, char value) { return store(at, kValidOffset, {value}); }
   Stepped& size(std::uint64_t at, std::size_t bytes) {
-    return store(at, kSize, Rec::size_bytes(bytes));
+    return store(at, kSizeOffset, DigitRecord::size_bytes(bytes));
   }
   Stepped& freed(std::uint64_t at) {
     memory[at] = std::string(64, '\xa5');
@@ -257,10 +255,10 @@ struct Stepped : LiteralRecording {
     for (const auto& [start, content] : memory) {
       if (start <= at && at - start < content.size()) there = content.substr(at - start);
     }
-    out.wanted = kEntries;
-    if (there.size() >= kEntries) {
-      out.wanted += static_cast<unsigned char>(there[kSize]) +
-                    256U * static_cast<unsigned char>(there[kSize + 1]);
+    out.wanted = kEntriesOffset;
+    if (there.size() >= kEntriesOffset) {
+      out.wanted += static_cast<unsigned char>(there[kSizeOffset]) +
+                    256U * static_cast<unsigned char>(there[kSizeOffset + 1]);
     }
     out.bytes = bytes(there.substr(0, out.wanted));
     out.readable = out.bytes.size();
@@ -307,7 +305,7 @@ TEST(SlotSteps, APointerSwitchedAtTheEnd) {
     expect(w, requirement, Outcome::kPass);
   expect(w, kNoChange, Outcome::kUnobservable);  // none was there before
   expect(w, kOutlives, Outcome::kUnobservable);
-  w.begin(attach()).point(kB).end().begin(kDetach).point(0).end();
+  w.begin(attach()).point(kB).end().begin(detach()).point(0).end();
   expect_clean(w);
   for (const char* requirement : {kComplete, kValid, kNoChange, kSound, kOutlives}) {
     expect(w, requirement, Outcome::kPass);
@@ -318,7 +316,7 @@ TEST(SlotSteps, APointerSwitchedAtTheEnd) {
 TEST(SlotSteps, NullWhileTheRecordChanges) {
   Stepped w;
   w.slot = kA;
-  w.begin(attach()).point(0).store(kA, 0, "x").store(kA, kSpan, "y").point(kA).end();
+  w.begin(attach()).point(0).store(kA, 0, "x").store(kA, kSpanOffset, "y").point(kA).end();
   expect_clean(w);
   for (const char* requirement : {kComplete, kValid, kNoChange, kSound})
     expect(w, requirement, Outcome::kPass);
@@ -327,20 +325,20 @@ TEST(SlotSteps, NullWhileTheRecordChanges) {
 TEST(SlotSteps, AFixedRecordWithTheValidByteAsItsSwitch) {
   Stepped w;
   w.slot = kA;
-  w.begin(attach()).valid(kA, 0).store(kA, 0, "x").store(kA, kSpan, "y").size(kA, 5);
-  w.store(kA, kEntries, kGet).valid(kA, 1).end();
+  w.begin(attach()).valid(kA, 0).store(kA, 0, "x").store(kA, kSpanOffset, "y").size(kA, 5);
+  w.store(kA, kEntriesOffset, kGet).valid(kA, 1).end();
   expect_clean(w);
   for (const char* requirement : {kComplete, kNoChange, kSound})
     expect(w, requirement, Outcome::kPass);
   expect(w, kValid, Outcome::kNa);
-  w.begin(kDetach).valid(kA, 0).end();
+  w.begin(detach()).valid(kA, 0).end();
   expect_clean(w);
   expect(w, kOutlives, Outcome::kPass);  // kept for reuse
 }
 
 TEST(SlotSteps, APointerToARecordThatBecomesValidLater) {
   Stepped w;
-  w.memory[kA] = Rec{.entries = {}, .valid = 0}.bytes();
+  w.memory[kA] = DigitRecord{.entries = {}, .valid = 0}.bytes();
   w.begin(attach()).point(kA).store(kA, 0, "x").valid(kA, 1).end();
   expect_clean(w);
   expect(w, kValid, Outcome::kNa);
@@ -352,19 +350,19 @@ TEST(SlotSteps, ReusedMemoryThatIsFilledByTheAllocator) {
   w.slot = kA;
   w.begin(attach()).point(kB).freed(kA).point(0).point(kA);  // filled, and no record yet
   w.store(kA, 0, std::string(16, 'x'));
-  w.store(kA, kSpan, std::string(8, 'y')).store(kA, kSize, std::string(2, '\0'));
-  w.store(kA, kFlags, "\1").valid(kA, 1).end();
+  w.store(kA, kSpanOffset, std::string(8, 'y')).store(kA, kSizeOffset, std::string(2, '\0'));
+  w.store(kA, kFlagsOffset, "\1").valid(kA, 1).end();
   expect_clean(w);
 }
 
 TEST(SlotSteps, BytesAfterTheSizeAndTheTail) {
   Stepped w;
   w.slot = kA;
-  w.memory[kA] = Rec{.entries = kGet}.bytes();
-  w.begin(on_main("thread.append")).store(kA, kEntries + 5, kPath).size(kA, 12).end();
-  w.begin(on_main("thread.shrink")).size(kA, 5).store(kA, kEntries + 5, "zzzz").end();
+  w.memory[kA] = DigitRecord{.entries = kGet}.bytes();
+  w.begin(on_main("thread.append")).store(kA, kEntriesOffset + 5, kPath).size(kA, 12).end();
+  w.begin(on_main("thread.shrink")).size(kA, 5).store(kA, kEntriesOffset + 5, "zzzz").end();
   // Shrunk, then appended to.
-  w.begin(on_main("thread.append")).size(kA, 0).store(kA, kEntries, kPut).size(kA, 5).end();
+  w.begin(on_main("thread.append")).size(kA, 0).store(kA, kEntriesOffset, kPut).size(kA, 5).end();
   expect_clean(w);
   expect(w, kNoChange, Outcome::kPass);
   expect(w, kSound, Outcome::kPass);
@@ -372,8 +370,8 @@ TEST(SlotSteps, BytesAfterTheSizeAndTheTail) {
 
 TEST(SlotSteps, AnAttachThatAppends) {
   Stepped w;
-  w.memory[kA] = Rec{.entries = kGet}.bytes();
-  w.begin(attach()).point(kA).store(kA, kEntries + 5, kPath).size(kA, 12).end();
+  w.memory[kA] = DigitRecord{.entries = kGet}.bytes();
+  w.begin(attach()).point(kA).store(kA, kEntriesOffset + 5, kPath).size(kA, 12).end();
   expect_clean(w);
   expect(w, kComplete, Outcome::kPass);
 }
@@ -395,14 +393,14 @@ TEST(SlotSteps, AStepTraceThatEndedEarlyFailsAndDoesNotPass) {
   Stepped w;
   w.begin(attach()).point(kA).cut().end();
   w.begin(attach()).point(kB).cut().end();
-  w.begin(kDetach).point(0).cut().end();
+  w.begin(detach()).point(0).cut().end();
   for (const char* requirement : kRequirements) expect(w, requirement, Outcome::kUnobservable);
   EXPECT_THAT(w.judged(kSound).saw, HasSubstr("too many instructions"));
   w.begin(attach()).point(kA).store(kA, 0, "x").cut().end();
   expect_only(w, kComplete, "visible before it was complete");
   // What is hidden then may have become visible.
   Stepped hidden;
-  hidden.memory[kA] = Rec{.entries = {}, .valid = 0}.bytes();
+  hidden.memory[kA] = DigitRecord{.entries = {}, .valid = 0}.bytes();
   hidden.begin(attach()).point(kA).cut().end();
   expect_clean(hidden);
 }
@@ -431,10 +429,10 @@ TEST(SlotSteps, WhatWasNotKeptIsNotJudged) {
 TEST(SlotSteps, RecordsOfTheOtherByteOrder) {
   Stepped w;
   w.image().little_endian = false;
-  w.memory[kA] = Rec{.entries = kGet}.bytes();
-  std::swap(w.memory[kA][kSize], w.memory[kA][kSize + 1]);
+  w.memory[kA] = DigitRecord{.entries = kGet}.bytes();
+  std::swap(w.memory[kA][kSizeOffset], w.memory[kA][kSizeOffset + 1]);
   w.slot = kA;
-  w.begin(kDetach).store(kA, kEntries, kPut).point(0).end();
+  w.begin(detach()).store(kA, kEntriesOffset, kPut).point(0).end();
   for (auto& v : w.image().slot_step_traces.back().views) {
     if (!v.record) continue;
     v.record->wanted = v.record->readable = 33;
@@ -445,11 +443,11 @@ TEST(SlotSteps, RecordsOfTheOtherByteOrder) {
 
 TEST(NoChangeWhileVisible, AValueThatAnAppendOverwrites) {
   Stepped w;
-  w.memory[kB] = Rec{.entries = kGet + entry(1, "41")}.bytes();
+  w.memory[kB] = DigitRecord{.entries = kGet + record_attribute(1, "41")}.bytes();
   w.begin(attach()).point(kB).end();
   Stepped stepped = w;
   const auto overwrite = [](Stepped& what) {
-    what.memory[kB].replace(kEntries + kGet.size(), 4, entry(1, "42"));
+    what.memory[kB].replace(kEntriesOffset + kGet.size(), 4, record_attribute(1, "42"));
   };
   overwrite(w);
   Stepped detached = w;
@@ -470,7 +468,7 @@ TEST(NoChangeWhileVisible, AValueThatAnAppendOverwrites) {
   unwatched.image().slot_steps_unseen = "too many";
   expect_clean(unwatched);
   Stepped refused = detached;
-  refused.memory[kB] = Rec{.entries = kGet + entry(1, "43")}.bytes();
+  refused.memory[kB] = DigitRecord{.entries = kGet + record_attribute(1, "43")}.bytes();
   refused.answered(on_main("thread.append"), false);
   expect_clean(refused);
 }
@@ -495,17 +493,17 @@ TEST(SlotAlwaysSound, APointerInParts) {
   mixed.begin(attach()).point(0x550000012000).point(kB).end();
   expect_only(mixed, kSound, "parts of two addresses");
   EXPECT_THAT(mixed.judged(kSound).saw, HasSubstr("bytes of 0x550000011000 and of 0x550000022000"));
-  Stepped detach;
-  detach.slot = kA;
-  detach.memory[0x550000000000] = std::string(0x100, '\0');
-  detach.begin(kDetach).point(0x550000000000).point(0).end();
-  expect_only(detach, kSound, "parts of two addresses");
+  Stepped detached;
+  detached.slot = kA;
+  detached.memory[0x550000000000] = std::string(0x100, '\0');
+  detached.begin(detach()).point(0x550000000000).point(0).end();
+  expect_only(detached, kSound, "parts of two addresses");
 }
 
 TEST(SlotAlwaysSound, AnotherRecordOnTheWayIsLegal) {
   Stepped whole;
   whole.slot = kA;
-  whole.memory[0x550000012000] = Rec{}.bytes();
+  whole.memory[0x550000012000] = DigitRecord{}.bytes();
   whole.begin(attach()).point(0x550000012000).point(kB).end();
   expect_clean(whole);
   expect(whole, kSound, Outcome::kPass);
@@ -520,15 +518,15 @@ TEST(SlotAlwaysSound, AnotherRecordOnTheWayIsLegal) {
 
 TEST(SlotAlwaysSound, AtBothEndsTheFixedPartIsEnough) {
   Stepped w;
-  w.memory[kA] = Rec{.entries = std::string(100, '\0')}.bytes();  // cut to 64
+  w.memory[kA] = DigitRecord{.entries = std::string(100, '\0')}.bytes();  // cut to 64
   w.begin(attach()).point(kA).end();
   w.memory[kA].resize(64);
-  w.begin(kDetach).point(0).end();
+  w.begin(detach()).point(0).end();
   expect_clean(w);
   Stepped between;
   between.slot = kA;
-  between.memory[0x550000033000] = Rec{}.bytes();
-  between.memory[0x550000033000].replace(kSize, 2, "\x50\x01");
+  between.memory[0x550000033000] = DigitRecord{}.bytes();
+  between.memory[0x550000033000].replace(kSizeOffset, 2, "\x50\x01");
   between.begin(attach()).point(0x550000033000).point(kB).end();
   expect_only(between, kSound, "the variable leads to no record");
   Stepped gone;
@@ -546,7 +544,7 @@ TEST(SlotAlwaysSound, AtBothEndsTheFixedPartIsEnough) {
 TEST(RecordOutlivesSlot, FreedAndThenCleared) {
   Stepped w;
   w.slot = kA;
-  w.begin(kDetach).freed(kA).point(0).end();
+  w.begin(detach()).freed(kA).point(0).end();
   expect_only(w, kOutlives, "record freed under the variable");
   const Finding f = w.judged(kOutlives);
   EXPECT_THAT(f.saw, HasSubstr("after 3 instructions the variable still leads to 0x550000011000, "
@@ -555,7 +553,7 @@ TEST(RecordOutlivesSlot, FreedAndThenCleared) {
   // The fill comes in pieces, and what it changes first is no change of the writer's.
   Stepped pieces;
   pieces.slot = kA;
-  pieces.begin(kDetach).store(kA, 0, std::string(10, '\xa5')).freed(kA).point(0).end();
+  pieces.begin(detach()).store(kA, 0, std::string(10, '\xa5')).freed(kA).point(0).end();
   expect_only(pieces, kOutlives, "record freed under the variable");
   // A record that became visible in this step trace.
   Stepped shown;
@@ -584,20 +582,20 @@ TEST(NoDangling, FreedAndThenClearedByAThreadThatEnds) {
 TEST(RecordOutlivesSlot, AWriterMayFillItsRecord) {
   Stepped w;
   w.slot = kA;
-  w.begin(kDetach).valid(kA, 0).store(kA, 0, std::string(64, '\xff')).valid(kA, 0).end();
+  w.begin(detach()).valid(kA, 0).store(kA, 0, std::string(64, '\xff')).valid(kA, 0).end();
   expect_clean(w);
 }
 
 TEST(RecordOutlivesSlot, UnmappedAndThenCleared) {
   Stepped w;
   w.slot = kA;
-  w.begin(kDetach).unmapped(kA).point(0).end();
+  w.begin(detach()).unmapped(kA).point(0).end();
   expect_only(w, kOutlives, "record unmapped under the variable");
   // Only the second page of the record is unmapped.
   Stepped half;
   half.slot = kA;
-  half.memory[kA] = Rec{.entries = kGet}.bytes();
-  half.begin(kDetach);
+  half.memory[kA] = DigitRecord{.entries = kGet}.bytes();
+  half.begin(detach());
   half.memory[kA].resize(30);
   half.next().point(0).end();
   expect_only(half, kOutlives, "record unmapped under the variable");
@@ -608,13 +606,13 @@ TEST(RecordOutlivesSlot, GoneSinceTheSampleBefore) {
   w.slot = kA;
   w.answered(attach());
   w.memory.erase(kA);
-  w.begin(kDetach).point(0).end();
+  w.begin(detach()).point(0).end();
   expect_only(w, kOutlives, "record unmapped under the variable");
   Stepped filled;
   filled.slot = kA;
   filled.answered(attach());
   filled.memory[kA] = std::string(64, '\xa5');
-  filled.begin(kDetach).point(0).end();
+  filled.begin(detach()).point(0).end();
   expect_only(filled, kOutlives, "record freed under the variable");
   // It says nothing about another address.
   Stepped other;
@@ -622,14 +620,14 @@ TEST(RecordOutlivesSlot, GoneSinceTheSampleBefore) {
   other.answered(attach());
   other.slot = kA;
   other.memory[kA] = std::string(64, '\xa5');
-  other.begin(kDetach).point(0).end();
+  other.begin(detach()).point(0).end();
   expect_clean(other);
 }
 
 TEST(RecordOutlivesSlot, ClearedAndThenFreed) {
   Stepped w;
   w.slot = kA;
-  w.begin(kDetach).point(0).freed(kA).unmapped(kA).end();
+  w.begin(detach()).point(0).freed(kA).unmapped(kA).end();
   expect_clean(w);
   expect(w, kOutlives, Outcome::kPass);
 }
@@ -637,19 +635,19 @@ TEST(RecordOutlivesSlot, ClearedAndThenFreed) {
 TEST(RecordOutlivesSlot, ASizeThatGrowsBeyondTheMappingWasNotUnmapped) {
   Stepped w;
   w.slot = kA;
-  w.begin(on_main("thread.append")).store(kA, kSize, "\xff\xff").size(kA, 5).end();
+  w.begin(on_main("thread.append")).store(kA, kSizeOffset, "\xff\xff").size(kA, 5).end();
   expect_clean(w);
 }
 
 TEST(RecordOutlivesSlot, OneByteAllOverMayBeARecord) {
   Stepped zeros;
   zeros.slot = kA;
-  zeros.begin(kDetach).store(kA, 0, std::string(28, '\0')).point(0).end();
+  zeros.begin(detach()).store(kA, 0, std::string(28, '\0')).point(0).end();
   EXPECT_NE(zeros.judged(kOutlives).outcome, Outcome::kFail);
   Stepped ones;
   ones.memory[kA].resize(400);
   ones.slot = kA;
-  ones.begin(attach()).valid(kA, 0).store(kA, kSpan, std::string(12, '\1')).end();
+  ones.begin(attach()).valid(kA, 0).store(kA, kSpanOffset, std::string(12, '\1')).end();
   EXPECT_NE(ones.judged(kOutlives).outcome, Outcome::kFail);
 }
 
@@ -662,15 +660,15 @@ TEST(NoChangeWhileVisible, IdsAndFlags) {
   expect_only(trace, kNoChange, "ids of a visible record changed");
   Stepped span;
   span.slot = kA;
-  span.begin(attach()).store(kA, kSpan, "x").store(kA, kSpan + 1, "y").end();
+  span.begin(attach()).store(kA, kSpanOffset, "x").store(kA, kSpanOffset + 1, "y").end();
   expect_only(span, kNoChange, "ids of a visible record changed");
   Stepped late;  // whether to sample may be decided when the record is visible
   late.slot = kA;
-  late.begin(attach()).store(kA, kFlags, "x").end();
+  late.begin(attach()).store(kA, kFlagsOffset, "x").end();
   expect_warned(late, kNoChange, "flags stored while visible");
   Stepped w;
   w.slot = kA;
-  w.begin(attach()).store(kA, 0, "x").store(kA, kSpan, "y").end();
+  w.begin(attach()).store(kA, 0, "x").store(kA, kSpanOffset, "y").end();
   const Finding f = w.judged(kNoChange);
   EXPECT_EQ(f.saw, "the trace id changed while the record was visible: after 3 instructions");
   EXPECT_THAT(f.at, HasSubstr("src/ctx.cc:118 in attach"));
@@ -681,7 +679,7 @@ TEST(NoChangeWhileVisible, IdsAndFlags) {
 TEST(NoChangeWhileVisible, NoSamplerIsAnotherThread) {
   constexpr const char* kSignature = "another thread changed a visible record";
   Stepped attached;
-  attached.begin(attach()).point(kA).store_elsewhere(kA, kFlags, "x").end();
+  attached.begin(attach()).point(kA).store_elsewhere(kA, kFlagsOffset, "x").end();
   expect_only(attached, kNoChange, kSignature);
   expect(attached, kComplete, Outcome::kPass);
   const Finding f = attached.judged(kNoChange);
@@ -690,11 +688,14 @@ TEST(NoChangeWhileVisible, NoSamplerIsAnotherThread) {
   EXPECT_THAT(f.evidence, testing::Contains(HasSubstr("by another thread")));
   Stepped back;  // and as they were before
   back.slot = kA;
-  back.begin(attach()).store_elsewhere(kA, kFlags, "x").store_elsewhere(kA, kFlags, "\1").end();
+  back.begin(attach())
+      .store_elsewhere(kA, kFlagsOffset, "x")
+      .store_elsewhere(kA, kFlagsOffset, "\1")
+      .end();
   expect_only(back, kNoChange, kSignature);
   Stepped switched;
   switched.slot = kA;
-  const Rec other{.trace = 'x', .span = 'y', .entries = {}};
+  const DigitRecord other{.trace = 'x', .span = 'y', .entries = {}};
   switched.begin(attach()).store_elsewhere(kA, 0, other.bytes()).end();
   expect_only(switched, kNoChange, kSignature);
 }
@@ -707,59 +708,61 @@ TEST(NoChangeWhileVisible, AnotherThreadMayChangeWhatNobodySees) {
   expect(hidden, kNoChange, Outcome::kPass);
   Stepped away;
   away.slot = kA;
-  away.begin(attach()).point(0).store_elsewhere(kA, kSpan, "y").point(kA).end();
+  away.begin(attach()).point(0).store_elsewhere(kA, kSpanOffset, "y").point(kA).end();
   expect_clean(away);
   Stepped elsewhere;
   elsewhere.slot = kA;
-  elsewhere.begin(attach()).point(kB).store_elsewhere(kA, kFlags, "z").end();
+  elsewhere.begin(attach()).point(kB).store_elsewhere(kA, kFlagsOffset, "z").end();
   expect_clean(elsewhere);
   // tctx.attach.same-thread-writes speaks of these.
   Stepped grown;
   grown.slot = kA;
-  grown.memory[kA] = Rec{.entries = {}}.bytes().replace(kEntries, kGet.size(), kGet);
-  grown.begin(on_main("thread.append")).store_elsewhere(kA, kSize, Rec::size_bytes(5)).end();
+  grown.memory[kA] = DigitRecord{.entries = {}}.bytes().replace(kEntriesOffset, kGet.size(), kGet);
+  grown.begin(on_main("thread.append"))
+      .store_elsewhere(kA, kSizeOffset, DigitRecord::size_bytes(5))
+      .end();
   expect_clean(grown);
   // Nobody asked for what a step trace of wrap shows.
   Stepped wrapped;
-  wrapped.begin(attach()).point(kA).store_elsewhere(kA, kFlags, "x");
+  wrapped.begin(attach()).point(kA).store_elsewhere(kA, kFlagsOffset, "x");
   EXPECT_EQ(wrapped.undriven(kNoChange).outcome, Outcome::kUnobservable);
 }
 
 TEST(NoChangeWhileVisible, EntriesWithinTheSize) {
   Stepped w;
   w.slot = kA;
-  w.memory[kA] = Rec{.entries = kGet}.bytes();
-  w.begin(on_main("thread.append")).store(kA, kEntries + 2, "P").end();
+  w.memory[kA] = DigitRecord{.entries = kGet}.bytes();
+  w.begin(on_main("thread.append")).store(kA, kEntriesOffset + 2, "P").end();
   expect_only(w, kNoChange, "entries of a visible record changed");
   EXPECT_THAT(w.judged(kNoChange).saw, HasSubstr("entries from byte 2 on changed"));
   EXPECT_THAT(w.judged(kNoChange).evidence[1], HasSubstr("5 bytes of entries 0003474554"));
   // The size grows before the entries are there.
   Stepped early;
   early.slot = kA;
-  early.begin(on_main("thread.append")).size(kA, 5).store(kA, kEntries, kGet).end();
+  early.begin(on_main("thread.append")).size(kA, 5).store(kA, kEntriesOffset, kGet).end();
   expect_only(early, kNoChange, "entries of a visible record changed");
 }
 
 TEST(NoChangeWhileVisible, AllAtOnceIsTheOneOrTheOther) {
   Stepped w;
   w.slot = kA;
-  const Rec other{.trace = 'x', .span = 'y', .entries = {}};
+  const DigitRecord other{.trace = 'x', .span = 'y', .entries = {}};
   w.begin(attach()).store(kA, 0, other.bytes()).end();
   expect_clean(w);
   expect(w, kNoChange, Outcome::kPass);
   Stepped more;
   more.slot = kA;
-  more.begin(attach()).store(kA, 0, other.bytes()).store(kA, kFlags, "\3").end();
+  more.begin(attach()).store(kA, 0, other.bytes()).store(kA, kFlagsOffset, "\3").end();
   expect_only(more, kNoChange, "ids of a visible record changed");
   Stepped twice;
   twice.slot = kA;
-  const Rec third{.trace = 'z', .span = 'z', .entries = {}};
+  const DigitRecord third{.trace = 'z', .span = 'z', .entries = {}};
   twice.begin(attach()).store(kA, 0, other.bytes()).store(kA, 0, third.bytes()).end();
   expect_only(twice, kNoChange, "ids of a visible record changed");
   // The new context is another span of the same trace.
   Stepped span;
   span.slot = kA;
-  span.begin(attach()).store(kA, kSpan, "12345678").end();
+  span.begin(attach()).store(kA, kSpanOffset, "12345678").end();
   expect_clean(span);
   expect(span, kNoChange, Outcome::kPass);
 }
@@ -775,7 +778,7 @@ TEST(NoChangeWhileVisible, WhatStaysAsItWasShowsNothing) {
 
 TEST(CompleteBeforeVisible, ThePointerAndThenTheIds) {
   Stepped w;
-  w.begin(attach()).point(kA).store(kA, 0, "x").store(kA, kSpan, "y").end();
+  w.begin(attach()).point(kA).store(kA, 0, "x").store(kA, kSpanOffset, "y").end();
   expect_only(w, kComplete, "visible before it was complete");
   const Finding f = w.judged(kComplete);
   EXPECT_EQ(f.saw,
@@ -786,41 +789,41 @@ TEST(CompleteBeforeVisible, ThePointerAndThenTheIds) {
   // The pointer is switched, and the record before was not touched.
   Stepped second;
   second.slot = kA;
-  second.begin(attach()).point(kB).store(kB, kSpan, "z").end();
+  second.begin(attach()).point(kB).store(kB, kSpanOffset, "z").end();
   expect_only(second, kComplete, "visible before it was complete");
   Stepped flags;
   flags.slot = kA;
-  flags.begin(attach()).point(kB).store(kB, kFlags, "\3").end();
+  flags.begin(attach()).point(kB).store(kB, kFlagsOffset, "\3").end();
   expect_warned(flags, kComplete, "flags stored while visible");
 }
 
 TEST(CompleteBeforeVisible, TheValidByteAndThenTheRest) {
   Stepped w;
   w.slot = kA;
-  w.begin(attach()).valid(kA, 0).store(kA, 0, "x").valid(kA, 1).store(kA, kSpan, "y").end();
+  w.begin(attach()).valid(kA, 0).store(kA, 0, "x").valid(kA, 1).store(kA, kSpanOffset, "y").end();
   expect_only(w, kComplete, "visible before it was complete");
   Stepped entries;
-  entries.memory[kA] = Rec{.entries = kGet, .valid = 0}.bytes();
+  entries.memory[kA] = DigitRecord{.entries = kGet, .valid = 0}.bytes();
   entries.slot = kA;
-  entries.begin(attach()).valid(kA, 1).store(kA, kEntries, kPut).end();
+  entries.begin(attach()).valid(kA, 1).store(kA, kEntriesOffset, kPut).end();
   expect_only(entries, kComplete, "visible before it was complete");
   // The entries are those of the context before.
   Stepped stale;
-  stale.memory[kA] = Rec{.entries = kGet + kPath, .valid = 0}.bytes();
+  stale.memory[kA] = DigitRecord{.entries = kGet + kPath, .valid = 0}.bytes();
   stale.slot = kA;
   stale.begin(attach()).valid(kA, 1).size(kA, 5).size(kA, 0).end();
   expect_only(stale, kComplete, "visible before it was complete");
   EXPECT_THAT(stale.judged(kComplete).saw, HasSubstr("entries from byte 5 on changed after 6"));
   // Only as many bytes of the entries are there as the context before had.
   Stepped part;
-  part.memory[kA] = Rec{.entries = kGet + kPath, .valid = 0}.bytes();
+  part.memory[kA] = DigitRecord{.entries = kGet + kPath, .valid = 0}.bytes();
   part.slot = kA;
   part.begin(attach()).size(kA, 7).valid(kA, 1).next().size(kA, 12).end();
   expect_only(part, kComplete, "visible before it was complete");
   EXPECT_THAT(part.judged(kComplete).saw, HasSubstr("entries from byte 7 on changed after 12"));
   // Entries that are never whole are for other requirements.
   Stepped never;
-  never.memory[kA] = Rec{.entries = kGet + "xyz", .valid = 0}.bytes();
+  never.memory[kA] = DigitRecord{.entries = kGet + "xyz", .valid = 0}.bytes();
   never.slot = kA;
   never.begin(attach()).size(kA, 7).valid(kA, 1).size(kA, 8).end();
   expect_clean(never);
@@ -840,7 +843,7 @@ TEST(CompleteBeforeVisible, AGapBeginsAnew) {
 TEST(CompleteBeforeVisible, ACopyMayShrink) {
   Stepped w;
   w.slot = kA;
-  w.memory[kA] = w.memory[kB] = Rec{.entries = kGet + kPath}.bytes();
+  w.memory[kA] = w.memory[kB] = DigitRecord{.entries = kGet + kPath}.bytes();
   w.begin(on_main("thread.shrink")).point(kB).size(kB, kGet.size()).end();
   expect(w, kComplete, Outcome::kPass);
   expect_clean(w);
@@ -850,14 +853,14 @@ TEST(CompleteBeforeVisible, ACopyMayShrink) {
 
 TEST(ValidBeforeVisible, AByteThatIsNeverSet) {
   Stepped w;
-  w.memory[kA] = Rec{.entries = {}, .valid = 0}.bytes();
+  w.memory[kA] = DigitRecord{.entries = {}, .valid = 0}.bytes();
   w.begin(attach()).point(kA).store(kA, 0, "x").end();
   expect_only(w, kValid, "switched to a record that is not valid");
   EXPECT_THAT(w.judged(kValid).saw,
               HasSubstr("after 3 instructions the variable leads to a record with byte 24 at 0"));
   Stepped other;
   other.slot = kA;
-  other.memory[kB] = Rec{.entries = {}, .valid = 2}.bytes();
+  other.memory[kB] = DigitRecord{.entries = {}, .valid = 2}.bytes();
   other.begin(attach()).point(kB).end();
   expect_only(other, kValid, "switched to a record that is not valid");
 }
@@ -865,7 +868,7 @@ TEST(ValidBeforeVisible, AByteThatIsNeverSet) {
 TEST(ValidBeforeVisible, WhatNeedNotShowIsLegal) {
   const auto hidden = [](const Json& request, bool ok = true) {
     Stepped w;
-    w.memory[kA] = Rec{.entries = {}, .valid = 0}.bytes();
+    w.memory[kA] = DigitRecord{.entries = {}, .valid = 0}.bytes();
     w.begin(request).point(kA).end(ok);
     return w.judged(kValid).outcome;
   };
@@ -897,7 +900,7 @@ TEST(ValidBeforeVisible, OnTheWayItMayBeHidden) {
 // A step trace ends some time after the last change, and what comes then is another.
 TEST(ValidBeforeVisible, TheByteMayBeSetInAnotherStepTrace) {
   Stepped w;
-  w.memory[kA] = Rec{.entries = {}, .valid = 0}.bytes();
+  w.memory[kA] = DigitRecord{.entries = {}, .valid = 0}.bytes();
   w.begin(attach()).point(kA);
   w.begin(attach()).valid(kA, 1).end();
   EXPECT_NE(w.judged(kValid).outcome, Outcome::kFail);
@@ -910,7 +913,7 @@ struct Named : Stepped {
   Named() {
     publishes(100, 1);
     answered({{"op", "process.publish"}});
-    memory[kA] = Rec{.entries = kGet + kPath}.bytes();  // indexes 0 and 1
+    memory[kA] = DigitRecord{.entries = kGet + kPath}.bytes();  // indexes 0 and 1
   }
 };
 
@@ -945,7 +948,7 @@ TEST(BeforeUse, TheRecordAndThenTheMap) {
   Stepped none;
   none.publishes(100, 0, false);
   none.answered({{"op", "process.publish"}});
-  none.memory[kA] = Rec{.entries = kGet}.bytes();
+  none.memory[kA] = DigitRecord{.entries = kGet}.bytes();
   none.begin(attach()).point(kA).publishes(200, 1);
   none.next().end();
   expect_only(none, kBeforeUse, "index used before its name is published");
@@ -968,14 +971,14 @@ TEST(BeforeUse, NothingIsSaidWhereTheMapIsNotKnown) {
   }
   // The record has no list of entries.
   Named torn;
-  torn.memory[kA] = Rec{.entries = kGet + kPath + "x"}.bytes();
+  torn.memory[kA] = DigitRecord{.entries = kGet + kPath + "x"}.bytes();
   torn.begin(attach()).point(kA).publishes(200, 2);
   torn.next().end();
   expect(torn, kBeforeUse, Outcome::kUnobservable);
   // The index was in use before the operation.
   Named used;
   used.slot = kA;
-  used.begin(attach()).store(kA, kEntries + 12, "z").publishes(200, 2);
+  used.begin(attach()).store(kA, kEntriesOffset + 12, "z").publishes(200, 2);
   used.next().end();
   expect(used, kBeforeUse, Outcome::kUnobservable);
   // The record was shown during an update of the key map: which came first is not known.
@@ -987,7 +990,7 @@ TEST(BeforeUse, NothingIsSaidWhereTheMapIsNotKnown) {
   expect(between, kBeforeUse, Outcome::kUnobservable);
   // The record is hidden until the name is published.
   Named hidden;
-  hidden.memory[kA][kValidByte] = 0;
+  hidden.memory[kA][kValidOffset] = 0;
   hidden.begin(attach()).point(kA).publishes(200, 2);
   hidden.next().valid(kA, 1).end();
   expect(hidden, kBeforeUse, Outcome::kPass);
@@ -995,7 +998,7 @@ TEST(BeforeUse, NothingIsSaidWhereTheMapIsNotKnown) {
 
 TEST(BeforeUse, KnownNamesAreNoEvidence) {
   Named w;
-  w.memory[kA] = Rec{.entries = kGet}.bytes();
+  w.memory[kA] = DigitRecord{.entries = kGet}.bytes();
   w.begin(attach()).point(kA).end();
   expect(w, kBeforeUse, Outcome::kUnobservable);
 }
@@ -1052,15 +1055,15 @@ TEST(UndrivenSteps, AFixedRecord) {
   w.begin(attach()).point(kA).end();
   for (const char* requirement : {kCleared, kSetLast})
     expect_undriven(w, requirement, Outcome::kUnobservable);
-  w.begin(attach()).valid(kA, 0).store(kA, 0, "x").store(kA, kSpan, "y").size(kA, 5);
-  w.store(kA, kEntries, kGet).valid(kA, 1).valid(kA, 0).end();
+  w.begin(attach()).valid(kA, 0).store(kA, 0, "x").store(kA, kSpanOffset, "y").size(kA, 5);
+  w.store(kA, kEntriesOffset, kGet).valid(kA, 1).valid(kA, 0).end();
   for (const char* requirement : kUndriven) expect_undriven(w, requirement, Outcome::kPass);
 }
 
 TEST(UndrivenSteps, OneOperationAfterTheOtherInOneStepTrace) {
   Stepped shrunk;
-  shrunk.memory[kA] = Rec{.entries = kGet}.bytes();
-  shrunk.begin(attach()).point(kA).size(kA, 0).store(kA, kEntries, kPut).size(kA, 5).end();
+  shrunk.memory[kA] = DigitRecord{.entries = kGet}.bytes();
+  shrunk.begin(attach()).point(kA).size(kA, 0).store(kA, kEntriesOffset, kPut).size(kA, 5).end();
   expect_undriven(shrunk, kComplete, Outcome::kPass);
   expect(shrunk, kComplete, Outcome::kFail, "visible before it was complete");
 
@@ -1069,11 +1072,11 @@ TEST(UndrivenSteps, OneOperationAfterTheOtherInOneStepTrace) {
   expect_undriven_failures(at_once, {});
 
   Stepped sampled;
-  sampled.begin(attach()).point(kA).store(kA, kFlags, {'\0'}).point(0).end();
+  sampled.begin(attach()).point(kA).store(kA, kFlagsOffset, {'\0'}).point(0).end();
   expect_undriven(sampled, kComplete, Outcome::kWarn, "flags stored while visible");
   Stepped later;
   later.slot = kA;
-  later.begin(attach()).store(kA, kFlags, {'\0'}).point(0).end();
+  later.begin(attach()).store(kA, kFlagsOffset, {'\0'}).point(0).end();
   expect_undriven(later, kNoChange, Outcome::kWarn, "flags stored while visible");
 }
 
@@ -1081,10 +1084,10 @@ TEST(UndrivenSteps, OneOperationAfterTheOtherInOneStepTrace) {
 TEST(UndrivenSteps, SeveralWholeSwitches) {
   Stepped spans;
   spans.slot = kA;
-  spans.begin(attach()).store(kA, kSpan, "12345678").store(kA, kSpan, "87654321").end();
+  spans.begin(attach()).store(kA, kSpanOffset, "12345678").store(kA, kSpanOffset, "87654321").end();
   expect_undriven_failures(spans, {});
   Stepped there_and_back;
-  const std::string first = Rec{}.bytes().substr(0, 24);
+  const std::string first = DigitRecord{}.bytes().substr(0, 24);
   const std::string other(24, 'z');
   there_and_back.begin(attach()).point(kA).store(kA, 0, other).store(kA, 0, first).end();
   expect_undriven_failures(there_and_back, {});
@@ -1093,7 +1096,7 @@ TEST(UndrivenSteps, SeveralWholeSwitches) {
 // Each instruction up to the cut was observed.
 TEST(UndrivenSteps, AStepTraceThatWasCut) {
   Stepped grows;
-  grows.memory[kA] = Rec{.entries = kGet}.bytes();
+  grows.memory[kA] = DigitRecord{.entries = kGet}.bytes();
   grows.slot = kA;
   grows.begin(attach()).size(kA, 0).size(kA, 5).size(kA, 0).cut();
   for (const char* requirement : {kNoChange, kSound})
@@ -1112,10 +1115,10 @@ TEST(UndrivenSteps, AStepTraceThatWasCut) {
 TEST(UndrivenSteps, AStepTraceThatWasCutBetweenTwoHalves) {
   Stepped ids;
   ids.slot = kA;
-  ids.begin(attach()).store(kA, kSpan, "12345678").cut();
+  ids.begin(attach()).store(kA, kSpanOffset, "12345678").cut();
   expect_undriven_failures(ids, {});
   expect_undriven(ids, kNoChange, Outcome::kUnobservable);
-  ids.begin(attach()).store(kA, kSpan, "87654321").store(kA, kSpan, "12345678").cut();
+  ids.begin(attach()).store(kA, kSpanOffset, "87654321").store(kA, kSpanOffset, "12345678").cut();
   expect_undriven(ids, kNoChange, Outcome::kPass);
 
   Stepped address;
@@ -1134,13 +1137,18 @@ TEST(UndrivenSteps, AStepTraceThatWasCutBetweenTwoHalves) {
 TEST(UndrivenSteps, WrongOrders) {
   Stepped w;
   w.slot = kA;
-  w.begin(attach()).store(kA, kSpan, "y").valid(kA, 0).store(kA, 0, "x").valid(kA, 1).end();
+  w.begin(attach()).store(kA, kSpanOffset, "y").valid(kA, 0).store(kA, 0, "x").valid(kA, 1).end();
   expect_undriven_failures(w, {kNoChange, kCleared});
   expect_undriven(w, kCleared, Outcome::kFail, "changed before the valid byte was cleared");
 
   Stepped early;
   early.slot = kA;
-  early.begin(attach()).valid(kA, 0).store(kA, 0, "x").valid(kA, 1).store(kA, kSpan, "y").end();
+  early.begin(attach())
+      .valid(kA, 0)
+      .store(kA, 0, "x")
+      .valid(kA, 1)
+      .store(kA, kSpanOffset, "y")
+      .end();
   expect_undriven_failures(early, {kComplete, kSetLast});
   expect_undriven(early, kSetLast, Outcome::kFail, "valid before everything else was final");
 

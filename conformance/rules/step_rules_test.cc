@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "conformance/payload/literal_payload.h"
+#include "conformance/rules/literal_evidence.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
@@ -13,8 +14,6 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr std::uint64_t kHeap = 0x55001000;
-constexpr std::uint64_t kOtherHeap = 0x55002000;
 constexpr const char* kMixed = "pctx.update.no-mixed-read";
 constexpr const char* kPublishFence = "pctx.publish.fence-before-timestamp";
 constexpr const char* kZeroFence = "pctx.update.fence-after-zero";
@@ -32,7 +31,7 @@ struct Trace : LiteralRecording {
     image().locations = {{0x401000, "/usr/lib/libapp.so", 0x1000, "update", 12, "src/ctx.cc", 118}};
     header.signature = abi::kSignature;
     header.version = abi::kVersion;
-    header.payload = kHeap;
+    header.payload = kLowHeap;
     header.payload_size = 40;
     header.monotonic_published_at_ns = 111;
     begin();
@@ -92,7 +91,7 @@ struct Trace : LiteralRecording {
     trace.barriers.push_back({.step = step - 1 - before, .text = text, .location = 0});
     return *this;
   }
-  Trace& update() { return timestamp(0).payload(kOtherHeap, 2).timestamp(222); }
+  Trace& update() { return timestamp(0).payload(kOtherLowHeap, 2).timestamp(222); }
   Finding judged(const char* requirement) {
     const auto evidence = evidence_of(t);
     return evidence.empty() ? Finding{} : rule_of(requirement)->rule(evidence.front());
@@ -151,7 +150,7 @@ struct Raced : Trace {
     RaceRead& r = race.kept.emplace_back();
     r.read = race.kept.size();
     r.timestamp = timestamp;
-    r.payload.at = sys::RemoteAddr(kHeap);
+    r.payload.at = sys::RemoteAddr(kLowHeap);
     r.payload.wanted = r.payload.readable = payload.size();
     r.payload.bytes = payload;
     for (const auto b : payload)
@@ -208,13 +207,13 @@ TEST(NoMixedReadInARace, WhatWasKeptTellsHowItWasMixed) {
 
 TEST(NoMixedRead, AReplacedTimestampMakesAReaderTryAgain) {
   Trace trace;
-  trace.payload(kHeap, 1).timestamp(222);
+  trace.payload(kLowHeap, 1).timestamp(222);
   expect(trace, kMixed, Outcome::kPass);
 }
 
 TEST(NoMixedRead, ContentMayNotChangeUnderATimestamp) {
   Trace before;
-  before.payload(kOtherHeap, 2).timestamp(0).timestamp(222);
+  before.payload(kOtherLowHeap, 2).timestamp(0).timestamp(222);
   expect(before, kMixed, Outcome::kFail, "content changed under its timestamp");
   EXPECT_THAT(before.judged(kMixed).at, HasSubstr("src/ctx.cc:118 in update"));
   EXPECT_THAT(before.judged(kMixed).saw, HasSubstr("payload's place"));
@@ -231,10 +230,10 @@ TEST(NoMixedRead, ContentMayNotChangeUnderATimestamp) {
 
 TEST(NoMixedRead, ATimestampMayNotComeBack) {
   Trace trace;
-  trace.timestamp(0).payload(kOtherHeap, 2).timestamp(111);
+  trace.timestamp(0).payload(kOtherLowHeap, 2).timestamp(111);
   expect(trace, kMixed, Outcome::kFail, "timestamp came back");
   Trace later;
-  later.update().begin().timestamp(0).payload(kHeap, 3).timestamp(111);
+  later.update().begin().timestamp(0).payload(kLowHeap, 3).timestamp(111);
   expect(later, kMixed, Outcome::kFail, "timestamp came back");
   Trace same;
   same.timestamp(0).timestamp(111);
@@ -264,7 +263,7 @@ TEST(NoMixedRead, NothingIsSaidOfWhatWasNotStepped) {
   EXPECT_THAT(half.judged(kMixed).saw, HasSubstr("too many instructions"));
   // A failure counts all the same.
   Trace broken;
-  broken.payload(kOtherHeap, 2);
+  broken.payload(kOtherLowHeap, 2);
   broken.ended_early("too many instructions");
   expect(broken, kMixed, Outcome::kFail, "content changed under its timestamp");
 }
@@ -274,7 +273,7 @@ TEST(Fences, ABarrierIsAWitnessEverywhere) {
     for (const auto* text : {"mfence", "sfence", "lock or dword ptr [rsp], 0", "dmb ishst",
                              "dmb ish", "dsb sy", "swpal x1, x2, [x3]"}) {
       Trace trace(arch);
-      trace.timestamp(0).payload(kOtherHeap, 2).barrier(text, 1).timestamp(222).barrier(text, 1);
+      trace.timestamp(0).payload(kOtherLowHeap, 2).barrier(text, 1).timestamp(222).barrier(text, 1);
       expect(trace, kZeroFence, Outcome::kPass);
       expect(trace, kUpdateFence, Outcome::kPass);
     }
@@ -294,7 +293,7 @@ TEST(Fences, WithoutOneOnlyAProcessorThatKeepsOrderIsExcused) {
   expect(arm, kUpdateFence, Outcome::kFail, "no barrier");
   for (const auto* text : {"dmb ishld", "dsb ld"}) {
     Trace loads("aarch64");
-    loads.timestamp(0).payload(kOtherHeap, 2).barrier(text, 1).timestamp(222).barrier(text);
+    loads.timestamp(0).payload(kOtherLowHeap, 2).barrier(text, 1).timestamp(222).barrier(text);
     expect(loads, kZeroFence, Outcome::kFail, "no barrier");
     expect(loads, kUpdateFence, Outcome::kFail, "no barrier");
   }
@@ -306,13 +305,13 @@ TEST(Fences, AStoreReleaseHoldsBackItselfAndNothingAfterIt) {
   expect(timestamp, kUpdateFence, Outcome::kPass);
   expect(timestamp, kZeroFence, Outcome::kFail, "no barrier");
   Trace zero("aarch64");
-  zero.timestamp(0).barrier("stlr xzr, [x2]").payload(kOtherHeap, 2).timestamp(222);
+  zero.timestamp(0).barrier("stlr xzr, [x2]").payload(kOtherLowHeap, 2).timestamp(222);
   expect(zero, kZeroFence, Outcome::kFail, "no barrier");
   Trace exchanged("aarch64");
-  exchanged.timestamp(0).barrier("swpal xzr, x1, [x2]").payload(kOtherHeap, 2).timestamp(222);
+  exchanged.timestamp(0).barrier("swpal xzr, x1, [x2]").payload(kOtherLowHeap, 2).timestamp(222);
   expect(exchanged, kZeroFence, Outcome::kPass);
   Trace every("aarch64");
-  every.timestamp(0).payload(kOtherHeap, 2).barrier("stlr x1, [x2]").timestamp(222);
+  every.timestamp(0).payload(kOtherLowHeap, 2).barrier("stlr x1, [x2]").timestamp(222);
   expect(every, kZeroFence, Outcome::kPass);
 }
 
@@ -323,7 +322,7 @@ TEST(Fences, APublicationHasOneOfItsOwn) {
   trace.begin();
   trace.header.signature = abi::kSignature;
   trace.header.version = abi::kVersion;
-  trace.payload(kHeap, 1).timestamp(111);
+  trace.payload(kLowHeap, 1).timestamp(111);
   expect(trace, kPublishFence, Outcome::kFail, "no barrier");
   expect(trace, kUpdateFence, Outcome::kUnobservable);
   trace.barrier("dmb ish", 1);

@@ -11,30 +11,20 @@
 #include <vector>
 
 #include "conformance/rules/header_operations.h"
+#include "conformance/rules/literal_evidence.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
 
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::uint64_t kAt = 0x7f0000000000;
-constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kHeap = 0x55001000;
-constexpr std::uint64_t kOtherHeap = 0x55002000;
 constexpr std::uint64_t kTime = 0x1122334455667788;
 constexpr std::uint64_t kLater = kTime + 0x10101;
-constexpr std::uint64_t kNaming = 0x53564d41;  // PR_SET_VMA
 
 using Bytes = std::vector<std::byte>;
 
-Bytes octets(std::string_view text) {
-  Bytes out(text.size());
-  std::memcpy(out.data(), text.data(), text.size());
-  return out;
-}
-
 // An empty Resource, and field 15 with one character.
-Bytes message(char c) { return octets(std::string("\x0a\x00\x7a\x01", 4) + c); }
+Bytes message(char c) { return bytes_of(std::string("\x0a\x00\x7a\x01", 4) + c); }
 
 std::uint64_t hash_of(const Bytes& bytes) {
   std::uint64_t h = 14695981039346656037U;
@@ -43,8 +33,8 @@ std::uint64_t hash_of(const Bytes& bytes) {
 }
 
 // A program with one header whose stores are recorded one by one.
-struct Recording : LiteralRecording {
-  std::uint64_t at = kAt;
+struct StoreRecording : LiteralRecording {
+  std::uint64_t at = kMapping;
   std::int32_t tid = 12;
   std::string in_call;  // in which the kernel stores; empty: the thread does
   Bytes head = Bytes(32);
@@ -54,7 +44,7 @@ struct Recording : LiteralRecording {
   bool know_prepared = true;
   std::optional<std::uint32_t> threads = 1;  // at each store that zeroes
 
-  Recording() {
+  StoreRecording() {
     t.watches_lifetime = true;
     image().locations = {
         {0x401000, "/usr/lib/libapp.so", 0x1000, "publish_update", 12, "src/ctx.cc", 118},
@@ -62,7 +52,7 @@ struct Recording : LiteralRecording {
         {0x403000, "/usr/lib/libapp.so", 0x3000, "", 0, "", 0}};
   }
 
-  Recording& watched(WatchBegin begin = WatchBegin::kMemfd) {
+  StoreRecording& watched(WatchBegin begin = WatchBegin::kMemfd) {
     Watch w;
     w.header = at;
     w.armed_order = ++order;
@@ -87,7 +77,7 @@ struct Recording : LiteralRecording {
   }
   abi::ProcessHeader header() const { return *abi::decode_process_header(head); }
 
-  Recording& put(std::size_t offset, const void* bytes, std::size_t size) {
+  StoreRecording& put(std::size_t offset, const void* bytes, std::size_t size) {
     Store s;
     s.tid = tid;
     s.order = ++order;
@@ -117,25 +107,28 @@ struct Recording : LiteralRecording {
     return *this;
   }
   template <class T>
-  Recording& store(std::size_t offset, T value) {
+  StoreRecording& store(std::size_t offset, T value) {
     return put(offset, &value, sizeof value);
   }
-  Recording& signature(std::string_view text = "OTEL_CTX") { return put(0, text.data(), 8); }
-  Recording& version() { return store<std::uint32_t>(8, 2); }
-  Recording& size(std::uint32_t bytes = 5) { return store<std::uint32_t>(12, bytes); }
-  Recording& timestamp(std::uint64_t value) { return store<std::uint64_t>(16, value); }
-  Recording& pointer(std::uint64_t value = kHeap) { return store<std::uint64_t>(24, value); }
+  StoreRecording& signature(std::string_view text = "OTEL_CTX") { return put(0, text.data(), 8); }
+  StoreRecording& version() { return store<std::uint32_t>(8, 2); }
+  StoreRecording& size(std::uint32_t bytes = 5) { return store<std::uint32_t>(12, bytes); }
+  StoreRecording& timestamp(std::uint64_t value) { return store<std::uint64_t>(16, value); }
+  StoreRecording& pointer(std::uint64_t value = kLowHeap) {
+    return store<std::uint64_t>(24, value);
+  }
   // All of a header in one store of `bytes` bytes from `offset` on.
-  Recording& vector(const abi::ProcessHeader& h, std::size_t offset = 0, std::size_t bytes = 32) {
+  StoreRecording& vector(const abi::ProcessHeader& h, std::size_t offset = 0,
+                         std::size_t bytes = 32) {
     return put(offset, reinterpret_cast<const char*>(&h) + offset, bytes);
   }
 
-  Recording& named() {
+  StoreRecording& named() {
     seen(Moment::kNaming);
     call("prctl", {kNaming, 0, at, kPage, 0x2000}, -22).text = "OTEL_CTX";
     return *this;
   }
-  Recording& seen(Moment moment = Moment::kPeriodic) {
+  StoreRecording& seen(Moment moment = Moment::kPeriodic) {
     Snapshot s;
     s.moment = moment;
     s.moments = {moment};
@@ -159,19 +152,19 @@ struct Recording : LiteralRecording {
     image().snapshots.push_back(std::move(s));
     return *this;
   }
-  Recording& keep(std::uint64_t address, Bytes bytes) {
+  StoreRecording& keep(std::uint64_t address, Bytes bytes) {
     memory[address] = std::move(bytes);
     return *this;
   }
-  Recording& fields(std::uint64_t address = kHeap) {
+  StoreRecording& fields(std::uint64_t address = kLowHeap) {
     return signature().version().size().pointer(address);
   }
-  // A legal publication with its message at kHeap.
-  Recording& published() {
-    return watched().keep(kHeap, message('a')).fields().timestamp(kTime).named();
+  // A legal publication with its message at kLowHeap.
+  StoreRecording& published() {
+    return watched().keep(kLowHeap, message('a')).fields().timestamp(kTime).named();
   }
   // A legal update to a message at `address`.
-  Recording& updated(std::uint64_t value = kLater, std::uint64_t address = kOtherHeap) {
+  StoreRecording& updated(std::uint64_t value = kLater, std::uint64_t address = kOtherLowHeap) {
     return keep(address, message('b'))
         .timestamp(0)
         .size()
@@ -191,7 +184,7 @@ struct Recording : LiteralRecording {
 
 using Ids = std::vector<std::string>;
 
-Ids with(const Recording& r, Outcome outcome) {
+Ids with(const StoreRecording& r, Outcome outcome) {
   Ids out;
   for (const auto& rule : store_rules()) {
     const Finding f = r.judge(rule.id);
@@ -203,28 +196,28 @@ Ids with(const Recording& r, Outcome outcome) {
   }
   return out;
 }
-Ids broken(const Recording& r) { return with(r, Outcome::kFail); }
-Ids info(const Recording& r) { return with(r, Outcome::kInfo); }
-Ids silent(const Recording& r) { return with(r, Outcome::kUnobservable); }
+Ids broken(const StoreRecording& r) { return with(r, Outcome::kFail); }
+Ids info(const StoreRecording& r) { return with(r, Outcome::kInfo); }
+Ids silent(const StoreRecording& r) { return with(r, Outcome::kUnobservable); }
 
 const Ids kOfUpdates = {"pctx.update.prepare-before-zero",   "pctx.update.zero-timestamp-first",
                         "pctx.update.fields-while-zero",     "pctx.update.timestamp-single-store",
                         "pctx.update.zero-single-store",     "pctx.update.signature-untouched",
                         "pctx.update.old-payload-until-zero"};
 
-void expect_clean(const Recording& r) {
+void expect_clean(const StoreRecording& r) {
   EXPECT_EQ(broken(r), Ids{});
   EXPECT_EQ(info(r), Ids{});
   EXPECT_EQ(silent(r), Ids{});
 }
 
-abi::ProcessHeader whole(std::uint64_t timestamp, std::uint64_t pointer = kHeap) {
+abi::ProcessHeader whole(std::uint64_t timestamp, std::uint64_t pointer = kLowHeap) {
   return {abi::kSignature, abi::kVersion, 5, timestamp, pointer};
 }
 
 TEST(StoreRules, ALegalPublicationAndUpdateKeepAll) {
-  Recording r;
-  r.published().updated().updated(kLater + 1, kHeap).seen();
+  StoreRecording r;
+  r.published().updated().updated(kLater + 1, kLowHeap).seen();
   expect_clean(r);
   EXPECT_EQ(r.judge("pctx.update.zero-timestamp-first").saw, "2 updates judged");
   EXPECT_EQ(r.judge("pctx.publish.timestamp-last").saw, "1 publication judged");
@@ -232,7 +225,7 @@ TEST(StoreRules, ALegalPublicationAndUpdateKeepAll) {
 }
 
 TEST(StoreRules, WithoutUpdatesTheRequirementsAboutThemAreSilent) {
-  Recording r;
+  StoreRecording r;
   r.published();
   EXPECT_EQ(broken(r), Ids{});
   EXPECT_EQ(silent(r), kOfUpdates);
@@ -242,47 +235,47 @@ TEST(StoreRules, WithoutUpdatesTheRequirementsAboutThemAreSilent) {
 }
 
 TEST(StoreRules, WhatWasNotRecordedIsNotJudged) {
-  Recording attached;
+  StoreRecording attached;
   attached.published().updated();
   attached.t.mode = Mode::kAttach;
-  Recording unseen;
+  StoreRecording unseen;
   unseen.published().updated().image().stores_unseen = "no debug registers";
-  Recording unwatched;
+  StoreRecording unwatched;
   unwatched.published().updated().image().watches.clear();
-  Recording invalid;
-  invalid.watched().keep(kHeap, message('a')).signature("OTEL-CTX").version().size().pointer();
+  StoreRecording invalid;
+  invalid.watched().keep(kLowHeap, message('a')).signature("OTEL-CTX").version().size().pointer();
   invalid.timestamp(kTime).named();
-  for (const Recording& r : {attached, unseen, unwatched, invalid}) {
+  for (const StoreRecording& r : {attached, unseen, unwatched, invalid}) {
     EXPECT_EQ(silent(r).size(), store_rules().size());
   }
   EXPECT_EQ(unseen.judge("pctx.publish.timestamp-last").saw, "no debug registers");
 }
 
 TEST(StoreRules, AnyOrderAndRepetitionBeforeTheTimestampIsLegal) {
-  Recording reversed;
-  reversed.watched().keep(kHeap, message('a')).pointer().size().version().signature();
+  StoreRecording reversed;
+  reversed.watched().keep(kLowHeap, message('a')).pointer().size().version().signature();
   reversed.timestamp(kTime).named();
-  Recording repeated;
-  repeated.watched().keep(kHeap, message('a')).timestamp(0).pointer(1).size(9).fields().fields();
+  StoreRecording repeated;
+  repeated.watched().keep(kLowHeap, message('a')).timestamp(0).pointer(1).size(9).fields().fields();
   repeated.timestamp(kTime).named();
-  Recording together;
-  together.watched().keep(kHeap, message('a')).vector(whole(0)).timestamp(kTime).named();
-  Recording bytes;
-  bytes.watched().keep(kHeap, message('a'));
+  StoreRecording together;
+  together.watched().keep(kLowHeap, message('a')).vector(whole(0)).timestamp(kTime).named();
+  StoreRecording bytes;
+  bytes.watched().keep(kLowHeap, message('a'));
   const auto h = whole(0);
   for (std::size_t i = 0; i < 32; ++i) bytes.vector(h, i, 1);
   bytes.timestamp(kTime).named();
-  Recording again;  // the same bytes after the timestamp
+  StoreRecording again;  // the same bytes after the timestamp
   again.published().fields().timestamp(kTime);
-  for (const Recording* r : {&reversed, &repeated, &together, &bytes, &again}) {
+  for (const StoreRecording* r : {&reversed, &repeated, &together, &bytes, &again}) {
     EXPECT_EQ(broken(*r), Ids{});
     EXPECT_EQ(silent(*r), kOfUpdates);
   }
 }
 
 TEST(StoreRules, FieldsAfterTheFirstTimestamp) {
-  Recording pointer_last;
-  pointer_last.watched().keep(kHeap, message('a')).signature().version().size().timestamp(kTime);
+  StoreRecording pointer_last;
+  pointer_last.watched().keep(kLowHeap, message('a')).signature().version().size().timestamp(kTime);
   pointer_last.pointer().named();
   EXPECT_EQ(broken(pointer_last), Ids{"pctx.publish.timestamp-last"});
   const Finding f = pointer_last.judge("pctx.publish.timestamp-last");
@@ -295,29 +288,29 @@ TEST(StoreRules, FieldsAfterTheFirstTimestamp) {
   EXPECT_EQ(f.evidence.back(), "+24 payload 0x0 -> 0x55001000; " + f.at);
   pointer_last.timestamp(kTime);
   EXPECT_EQ(pointer_last.judge("pctx.publish.timestamp-last").evidence.size(), 5U);
-  Recording again;
-  again.watched().keep(kHeap, message('a')).timestamp(0).signature().version().size();
+  StoreRecording again;
+  again.watched().keep(kLowHeap, message('a')).timestamp(0).signature().version().size();
   again.timestamp(kTime).pointer().named();
   EXPECT_EQ(again.judge("pctx.publish.timestamp-last").evidence.front(),
             "+16 the same bytes again; " + f.at);
 
-  Recording signature_last;
-  signature_last.watched().keep(kHeap, message('a')).version().size().pointer().timestamp(kTime);
+  StoreRecording signature_last;
+  signature_last.watched().keep(kLowHeap, message('a')).version().size().pointer().timestamp(kTime);
   signature_last.signature().named();
   EXPECT_EQ(broken(signature_last), Ids{"pctx.publish.timestamp-last"});
 
-  Recording in_one;
-  in_one.watched().keep(kHeap, message('a')).vector(whole(kTime)).named();
+  StoreRecording in_one;
+  in_one.watched().keep(kLowHeap, message('a')).vector(whole(kTime)).named();
   EXPECT_EQ(broken(in_one), Ids{"pctx.publish.timestamp-last"});
 
-  Recording in_two;
-  in_two.watched().keep(kHeap, message('a')).vector(whole(kTime), 0, 16);
+  StoreRecording in_two;
+  in_two.watched().keep(kLowHeap, message('a')).vector(whole(kTime), 0, 16);
   in_two.vector(whole(kTime), 16, 16).named().updated();
   EXPECT_EQ(broken(in_two), Ids{"pctx.publish.timestamp-last"});
 
   // Byte by byte it comes in pieces as well.
-  Recording copied;
-  copied.watched().keep(kHeap, message('a'));
+  StoreRecording copied;
+  copied.watched().keep(kLowHeap, message('a'));
   for (std::size_t i = 0; i < 32; ++i) copied.vector(whole(kTime), i, 1);
   copied.named();
   EXPECT_EQ(broken(copied),
@@ -326,8 +319,14 @@ TEST(StoreRules, FieldsAfterTheFirstTimestamp) {
 
 TEST(StoreRules, PlacesAreNamedAsWellAsTheyAreKnown) {
   const auto at = [](std::optional<std::uint32_t> location, std::int32_t tid) {
-    Recording r;
-    r.watched().keep(kHeap, message('a')).signature().version().size().timestamp(kTime).pointer();
+    StoreRecording r;
+    r.watched()
+        .keep(kLowHeap, message('a'))
+        .signature()
+        .version()
+        .size()
+        .timestamp(kTime)
+        .pointer();
     r.named().image().stores.back().location = location;
     r.image().stores.back().tid = tid;
     return r.judge("pctx.publish.timestamp-last").at;
@@ -340,8 +339,8 @@ TEST(StoreRules, PlacesAreNamedAsWellAsTheyAreKnown) {
 }
 
 TEST(StoreRules, AFirstTimestampInHalves) {
-  Recording r;
-  r.watched().keep(kHeap, message('a')).fields();
+  StoreRecording r;
+  r.watched().keep(kLowHeap, message('a')).fields();
   r.store<std::uint32_t>(16, static_cast<std::uint32_t>(kTime));
   r.store<std::uint32_t>(20, static_cast<std::uint32_t>(kTime >> 32U));
   r.named();
@@ -352,8 +351,8 @@ TEST(StoreRules, AFirstTimestampInHalves) {
 }
 
 TEST(StoreRules, AnUpdatesTimestampsInHalves) {
-  Recording closing;
-  closing.published().keep(kOtherHeap, message('b')).timestamp(0).pointer(kOtherHeap);
+  StoreRecording closing;
+  closing.published().keep(kOtherLowHeap, message('b')).timestamp(0).pointer(kOtherLowHeap);
   closing.store<std::uint32_t>(20, static_cast<std::uint32_t>(kLater >> 32U));
   closing.store<std::uint32_t>(16, static_cast<std::uint32_t>(kLater));
   closing.named();
@@ -362,10 +361,10 @@ TEST(StoreRules, AnUpdatesTimestampsInHalves) {
   EXPECT_EQ(broken(closing), Ids{});
   EXPECT_EQ(closing.judge("pctx.update.timestamp-single-store").outcome, Outcome::kWarn);
 
-  Recording opening;
-  opening.published().keep(kOtherHeap, message('b'));
+  StoreRecording opening;
+  opening.published().keep(kOtherLowHeap, message('b'));
   opening.store<std::uint32_t>(16, 0).store<std::uint32_t>(20, 0);
-  opening.pointer(kOtherHeap).timestamp(kLater).named();
+  opening.pointer(kOtherLowHeap).timestamp(kLater).named();
   EXPECT_EQ(broken(opening), Ids{"pctx.update.zero-single-store"});
   EXPECT_NE(opening.judge("pctx.update.zero-single-store")
                 .saw.find("0x1122334455667788 -> 0x1122334400000000 -> 0x0"),
@@ -374,16 +373,16 @@ TEST(StoreRules, AnUpdatesTimestampsInHalves) {
   EXPECT_EQ(info(opening), Ids{"pctx.update.zero-single-store"});
 
   // Single bytes are not halves.
-  Recording bytes;
-  bytes.published().keep(kOtherHeap, message('b'));
+  StoreRecording bytes;
+  bytes.published().keep(kOtherLowHeap, message('b'));
   for (std::size_t i = 16; i < 24; ++i) bytes.store<std::uint8_t>(i, 0);
-  bytes.pointer(kOtherHeap).timestamp(kLater).named().image().elf64 = false;
+  bytes.pointer(kOtherLowHeap).timestamp(kLater).named().image().elf64 = false;
   EXPECT_EQ(broken(bytes), Ids{"pctx.update.zero-single-store"});
 }
 
 TEST(StoreRules, AnUpdateThatReplacesTheTimestamp) {
-  Recording r;
-  r.published().keep(kOtherHeap, message('b')).size(4).pointer(kOtherHeap).timestamp(kLater);
+  StoreRecording r;
+  r.published().keep(kOtherLowHeap, message('b')).size(4).pointer(kOtherLowHeap).timestamp(kLater);
   r.named();
   EXPECT_EQ(broken(r), (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
   const Finding f = r.judge("pctx.update.zero-timestamp-first");
@@ -391,12 +390,17 @@ TEST(StoreRules, AnUpdateThatReplacesTheTimestamp) {
             "an update changed other fields before the timestamp; stores: payload_size=4  "
             "payload=0x55002000  monotonic_published_at_ns=1234605616436574345");
   // Without a naming call the fields are the update's as well.
-  Recording unnamed;
-  unnamed.watched().keep(kHeap, message('a')).fields().timestamp(kTime).size(4).timestamp(kLater);
+  StoreRecording unnamed;
+  unnamed.watched()
+      .keep(kLowHeap, message('a'))
+      .fields()
+      .timestamp(kTime)
+      .size(4)
+      .timestamp(kLater);
   unnamed.seen();
   EXPECT_EQ(broken(unnamed),
             (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
-  Recording alone;
+  StoreRecording alone;
   alone.published().timestamp(kLater).named();
   EXPECT_EQ(broken(alone), Ids{"pctx.update.zero-timestamp-first"});
   EXPECT_EQ(alone.judge("pctx.update.zero-single-store").saw,
@@ -406,13 +410,13 @@ TEST(StoreRules, AnUpdateThatReplacesTheTimestamp) {
 // A timestamp of nanoseconds ends in a zero byte once in 256 times.
 TEST(StoreRules, ATimestampWithZeroBytesIsReplaced) {
   for (const std::uint64_t first : {kTime & ~0xffULL, kTime & ~0xffff'ffULL}) {
-    Recording r;
-    r.watched().keep(kHeap, message('a')).fields().timestamp(first);
+    StoreRecording r;
+    r.watched().keep(kLowHeap, message('a')).fields().timestamp(first);
     r.timestamp(first + 5).named();
     EXPECT_EQ(broken(r), Ids{"pctx.update.zero-timestamp-first"});
   }
-  Recording bytes;
-  bytes.watched().keep(kHeap, message('a')).fields();
+  StoreRecording bytes;
+  bytes.watched().keep(kLowHeap, message('a')).fields();
   for (std::size_t i = 16; i < 24; ++i) {
     bytes.store(i, static_cast<std::uint8_t>(kTime >> (8 * (i - 16))));
   }
@@ -421,88 +425,96 @@ TEST(StoreRules, ATimestampWithZeroBytesIsReplaced) {
 }
 
 TEST(StoreRules, AnUpdateThatZeroesLate) {
-  Recording r;
-  r.published().keep(kOtherHeap, message('b')).pointer(kOtherHeap).timestamp(0).timestamp(kLater);
+  StoreRecording r;
+  r.published()
+      .keep(kOtherLowHeap, message('b'))
+      .pointer(kOtherLowHeap)
+      .timestamp(0)
+      .timestamp(kLater);
   r.named();
   EXPECT_EQ(broken(r), (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
-  Recording in_one;
-  in_one.published().keep(kOtherHeap, message('b')).vector(whole(0, kOtherHeap));
+  StoreRecording in_one;
+  in_one.published().keep(kOtherLowHeap, message('b')).vector(whole(0, kOtherLowHeap));
   in_one.timestamp(kLater).named();
   EXPECT_EQ(broken(in_one),
             (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
 }
 
 TEST(StoreRules, FieldsAfterTheClosingTimestamp) {
-  Recording r;
-  r.published().keep(kOtherHeap, message('b')).timestamp(0).pointer(kOtherHeap).size(9);
+  StoreRecording r;
+  r.published().keep(kOtherLowHeap, message('b')).timestamp(0).pointer(kOtherLowHeap).size(9);
   r.timestamp(kLater).size().named();
   EXPECT_EQ(broken(r), Ids{"pctx.update.fields-while-zero"});
   // It belongs to this update, not to the next one.
-  r.updated(kLater + 1, kHeap);
+  r.updated(kLater + 1, kLowHeap);
   EXPECT_EQ(broken(r), Ids{"pctx.update.fields-while-zero"});
-  Recording with_it;
-  with_it.published().keep(kOtherHeap, message('b')).timestamp(0);
-  with_it.vector(whole(kLater, kOtherHeap), 16, 16).named();
+  StoreRecording with_it;
+  with_it.published().keep(kOtherLowHeap, message('b')).timestamp(0);
+  with_it.vector(whole(kLater, kOtherLowHeap), 16, 16).named();
   EXPECT_EQ(broken(with_it), Ids{"pctx.update.fields-while-zero"});
-  Recording at_rest;
+  StoreRecording at_rest;
   at_rest.published().size(4);
   EXPECT_EQ(broken(at_rest), Ids{"pctx.update.fields-while-zero"});
 }
 
 TEST(StoreRules, AnUpdateMayTouchNothingButTheTimestamp) {
-  Recording r;
-  r.published().timestamp(0).keep(kHeap, message('b')).timestamp(kLater).named();
+  StoreRecording r;
+  r.published().timestamp(0).keep(kLowHeap, message('b')).timestamp(kLater).named();
   EXPECT_EQ(broken(r), Ids{});
   EXPECT_EQ(info(r), Ids{"pctx.update.prepare-before-zero"});
 }
 
 TEST(StoreRules, ASignatureThatIsBlankedDuringAnUpdate) {
-  Recording r;
-  r.published().keep(kOtherHeap, message('b')).timestamp(0).store<std::uint64_t>(0, 0);
-  r.pointer(kOtherHeap).signature().timestamp(kLater).named();
+  StoreRecording r;
+  r.published().keep(kOtherLowHeap, message('b')).timestamp(0).store<std::uint64_t>(0, 0);
+  r.pointer(kOtherLowHeap).signature().timestamp(kLater).named();
   EXPECT_EQ(broken(r), Ids{"pctx.update.signature-untouched"});
-  Recording same;
-  same.published().keep(kOtherHeap, message('b')).timestamp(0).fields(kOtherHeap);
+  StoreRecording same;
+  same.published().keep(kOtherLowHeap, message('b')).timestamp(0).fields(kOtherLowHeap);
   same.timestamp(kLater).named();
   expect_clean(same);
 }
 
 TEST(StoreRules, AMessageThatIsCompletedTooLate) {
   // The bytes do not decode at first; the message comes before the naming call, or after it.
-  Recording empty;
-  empty.watched().keep(kHeap, Bytes(5)).fields().timestamp(kTime).keep(kHeap, message('a'));
+  StoreRecording empty;
+  empty.watched().keep(kLowHeap, Bytes(5)).fields().timestamp(kTime).keep(kLowHeap, message('a'));
   empty.named();
   EXPECT_EQ(broken(empty), Ids{"pctx.publish.payload-before-timestamp"});
   EXPECT_EQ(empty.judge("pctx.publish.payload-before-timestamp").hexdumps.size(), 2U);
-  Recording late;
-  late.watched().keep(kHeap, Bytes(5)).fields().timestamp(kTime).named();
-  late.keep(kHeap, message('a')).seen();
+  StoreRecording late;
+  late.watched().keep(kLowHeap, Bytes(5)).fields().timestamp(kTime).named();
+  late.keep(kLowHeap, message('a')).seen();
   EXPECT_EQ(broken(late), Ids{"pctx.publish.payload-before-timestamp"});
   // Another message at the naming call.
-  Recording other;
-  other.watched().keep(kHeap, message('x')).fields().timestamp(kTime).keep(kHeap, message('a'));
+  StoreRecording other;
+  other.watched()
+      .keep(kLowHeap, message('x'))
+      .fields()
+      .timestamp(kTime)
+      .keep(kLowHeap, message('a'));
   other.named();
   EXPECT_EQ(broken(other), Ids{"pctx.publish.payload-before-timestamp"});
-  Recording update;
-  update.published().keep(kOtherHeap, Bytes(5)).timestamp(0).pointer(kOtherHeap);
-  update.timestamp(kLater).keep(kOtherHeap, message('b')).named();
+  StoreRecording update;
+  update.published().keep(kOtherLowHeap, Bytes(5)).timestamp(0).pointer(kOtherLowHeap);
+  update.timestamp(kLater).keep(kOtherLowHeap, message('b')).named();
   EXPECT_EQ(broken(update), Ids{"pctx.publish.payload-before-timestamp"});
 }
 
 TEST(StoreRules, WhatOtherRequirementsSayOfMessages) {
-  Recording patched;  // pctx.update.no-silent-change
-  patched.published().keep(kHeap, message('z')).seen();
+  StoreRecording patched;  // pctx.update.no-silent-change
+  patched.published().keep(kLowHeap, message('z')).seen();
   EXPECT_EQ(broken(patched), Ids{});
   EXPECT_EQ(patched.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kPass);
-  Recording undecodable;  // the requirements about payloads
-  undecodable.watched().keep(kHeap, Bytes(5)).fields().timestamp(kTime).named();
+  StoreRecording undecodable;  // the requirements about payloads
+  undecodable.watched().keep(kLowHeap, Bytes(5)).fields().timestamp(kTime).named();
   EXPECT_EQ(undecodable.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kPass);
-  Recording unreadable;
+  StoreRecording unreadable;
   unreadable.watched().fields().timestamp(kTime).named();
   EXPECT_EQ(unreadable.judge("pctx.publish.payload-before-timestamp").outcome,
             Outcome::kUnobservable);
-  Recording unseen;  // no later snapshot
-  unseen.watched().keep(kHeap, message('a')).fields().timestamp(kTime).seen(Moment::kExit);
+  StoreRecording unseen;  // no later snapshot
+  unseen.watched().keep(kLowHeap, message('a')).fields().timestamp(kTime).seen(Moment::kExit);
   EXPECT_EQ(unseen.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kUnobservable);
   unseen.timestamp(0).timestamp(kLater);
   EXPECT_EQ(unseen.judge("pctx.publish.payload-before-timestamp").outcome, Outcome::kPass);
@@ -510,8 +522,8 @@ TEST(StoreRules, WhatOtherRequirementsSayOfMessages) {
 
 // A snapshot shows a store right after it, before its thread stops.
 TEST(StoreRules, ASnapshotOfAStoreBeforeItsThreadStops) {
-  Recording r;
-  r.watched().keep(kHeap, message('a')).fields().timestamp(kTime).seen();
+  StoreRecording r;
+  r.watched().keep(kLowHeap, message('a')).fields().timestamp(kTime).seen();
   Snapshot& shot = r.image().snapshots.back();
   const std::uint64_t stored_ns = r.image().stores.back().at_ns;
   shot.first_seen_ns = stored_ns - 1;
@@ -522,10 +534,10 @@ TEST(StoreRules, ASnapshotOfAStoreBeforeItsThreadStops) {
 }
 
 TEST(StoreRules, AMessageThatWasNotReady) {
-  Recording r;
-  r.published().keep(kOtherHeap, Bytes(5)).timestamp(0).keep(kOtherHeap, message('b'));
+  StoreRecording r;
+  r.published().keep(kOtherLowHeap, Bytes(5)).timestamp(0).keep(kOtherLowHeap, message('b'));
   r.call("clock_gettime", {}, 0);
-  r.pointer(kOtherHeap).timestamp(kLater).named();
+  r.pointer(kOtherLowHeap).timestamp(kLater).named();
   EXPECT_EQ(broken(r), Ids{"pctx.update.prepare-before-zero"});
   const auto evidence = r.judge("pctx.update.prepare-before-zero").evidence;
   EXPECT_TRUE(std::ranges::any_of(evidence, [](const std::string& line) {
@@ -533,35 +545,38 @@ TEST(StoreRules, AMessageThatWasNotReady) {
            line.find("meanwhile: 1 (clock_gettime)") != std::string::npos;
   }));
   // Memory that was not there at all.
-  Recording mapped_later;
-  mapped_later.published().timestamp(0).keep(kOtherHeap, message('b')).pointer(kOtherHeap);
+  StoreRecording mapped_later;
+  mapped_later.published().timestamp(0).keep(kOtherLowHeap, message('b')).pointer(kOtherLowHeap);
   mapped_later.timestamp(kLater).named();
   EXPECT_EQ(mapped_later.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
   MemoryBlock none;
-  none.at = sys::RemoteAddr(kOtherHeap);
+  none.at = sys::RemoteAddr(kOtherLowHeap);
   none.wanted = 5;
   mapped_later.image().stores[*mapped_later.zeroing].prepared = none;
   EXPECT_EQ(broken(mapped_later), Ids{"pctx.update.prepare-before-zero"});
-  Recording unknown = r;
+  StoreRecording unknown = r;
   for (Store& s : unknown.image().stores) s.prepared.reset();
   EXPECT_EQ(unknown.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
 }
 
 TEST(StoreRules, AnInlineMessageIsCopiedInTheWindow) {
-  Recording r;
-  r.watched().keep(kAt + 32, message('a')).fields(kAt + 32).timestamp(kTime).named();
-  r.keep(kAt + 64, Bytes(5)).timestamp(0).keep(kAt + 64, message('b')).pointer(kAt + 64);
+  StoreRecording r;
+  r.watched().keep(kMapping + 32, message('a')).fields(kMapping + 32).timestamp(kTime).named();
+  r.keep(kMapping + 64, Bytes(5))
+      .timestamp(0)
+      .keep(kMapping + 64, message('b'))
+      .pointer(kMapping + 64);
   r.timestamp(kLater).named();
   EXPECT_EQ(broken(r), Ids{});
   EXPECT_EQ(info(r), Ids{"pctx.update.prepare-before-zero"});
 }
 
 TEST(StoreRules, AnEncodedMessageIsCopiedToNewMemoryInTheWindow) {
-  Recording r;
-  r.published().keep(kOtherHeap, Bytes(5)).timestamp(0).keep(kOtherHeap, message('b'));
-  r.pointer(kOtherHeap).timestamp(kLater).named();
-  MemoryBlock found = *r.block(r.memory, kOtherHeap, 5);
-  found.at = sys::RemoteAddr(kOtherHeap + 0x300);
+  StoreRecording r;
+  r.published().keep(kOtherLowHeap, Bytes(5)).timestamp(0).keep(kOtherLowHeap, message('b'));
+  r.pointer(kOtherLowHeap).timestamp(kLater).named();
+  MemoryBlock found = *r.block(r.memory, kOtherLowHeap, 5);
+  found.at = sys::RemoteAddr(kOtherLowHeap + 0x300);
   r.image().stores[*r.zeroing].prepared = found;
   EXPECT_EQ(broken(r), Ids{});
   EXPECT_EQ(info(r), Ids{"pctx.update.prepare-before-zero"});
@@ -570,12 +585,12 @@ TEST(StoreRules, AnEncodedMessageIsCopiedToNewMemoryInTheWindow) {
 }
 
 TEST(StoreRules, AnOldMessageThatIsGoneTooEarly) {
-  Recording poisoned;
-  poisoned.published().keep(kHeap, octets("\xdd\xdd\xdd\xdd\xdd")).updated();
+  StoreRecording poisoned;
+  poisoned.published().keep(kLowHeap, bytes_of("\xdd\xdd\xdd\xdd\xdd")).updated();
   EXPECT_EQ(broken(poisoned), Ids{"pctx.update.old-payload-until-zero"});
-  Recording unmapped;
-  unmapped.published().memory.erase(kHeap);
-  EXPECT_EQ(unmapped.call("munmap", {kHeap & ~(kPage - 1), kPage}, 0).result, 0);
+  StoreRecording unmapped;
+  unmapped.published().memory.erase(kLowHeap);
+  EXPECT_EQ(unmapped.call("munmap", {kLowHeap & ~(kPage - 1), kPage}, 0).result, 0);
   unmapped.updated();
   EXPECT_EQ(broken(unmapped), Ids{"pctx.update.old-payload-until-zero"});
   const auto says = [](const Finding& f, std::string_view what) {
@@ -585,48 +600,48 @@ TEST(StoreRules, AnOldMessageThatIsGoneTooEarly) {
   EXPECT_TRUE(says(unmapped.judge("pctx.update.old-payload-until-zero"), "munmap(0x55001000"));
   std::erase_if(unmapped.image().calls, [](const SystemCall& c) { return c.name == "munmap"; });
   EXPECT_EQ(broken(unmapped), Ids{"pctx.update.old-payload-until-zero"});
-  Recording freed_in_the_window;
-  freed_in_the_window.published().keep(kOtherHeap, message('b')).timestamp(0);
-  freed_in_the_window.keep(kHeap, Bytes(5)).pointer(kOtherHeap).timestamp(kLater).named();
+  StoreRecording freed_in_the_window;
+  freed_in_the_window.published().keep(kOtherLowHeap, message('b')).timestamp(0);
+  freed_in_the_window.keep(kLowHeap, Bytes(5)).pointer(kOtherLowHeap).timestamp(kLater).named();
   expect_clean(freed_in_the_window);
 }
 
 TEST(StoreRules, AnotherThreadMayActOnTheZeroBeforeTheMessageIsCopied) {
-  const auto outcome = [](const Recording& r) {
+  const auto outcome = [](const StoreRecording& r) {
     return r.judge("pctx.update.old-payload-until-zero").outcome;
   };
   for (const std::optional<std::uint32_t> threads :
        {std::optional(2U), std::optional<unsigned>()}) {
-    Recording poisoned;
+    StoreRecording poisoned;
     poisoned.threads = threads;
-    poisoned.published().keep(kHeap, octets("\xdd\xdd\xdd\xdd\xdd")).updated();
+    poisoned.published().keep(kLowHeap, bytes_of("\xdd\xdd\xdd\xdd\xdd")).updated();
     EXPECT_EQ(broken(poisoned), Ids{});
     EXPECT_EQ(outcome(poisoned), Outcome::kUnobservable);
-    Recording kept;
+    StoreRecording kept;
     kept.threads = threads;
     kept.published().updated();
     EXPECT_EQ(outcome(kept), Outcome::kPass);
-    Recording unmapped;
+    StoreRecording unmapped;
     unmapped.threads = threads;
-    unmapped.published().memory.erase(kHeap);
-    EXPECT_EQ(unmapped.call("munmap", {kHeap & ~(kPage - 1), kPage}, 0).result, 0);
+    unmapped.published().memory.erase(kLowHeap);
+    EXPECT_EQ(unmapped.call("munmap", {kLowHeap & ~(kPage - 1), kPage}, 0).result, 0);
     unmapped.updated();
     EXPECT_EQ(outcome(unmapped), Outcome::kFail);
-    Recording seen;
+    StoreRecording seen;
     seen.threads = threads;
-    seen.published().keep(kHeap, octets("\xdd\xdd\xdd\xdd\xdd")).seen().updated();
+    seen.published().keep(kLowHeap, bytes_of("\xdd\xdd\xdd\xdd\xdd")).seen().updated();
     EXPECT_EQ(outcome(seen), Outcome::kFail);
   }
 }
 
 TEST(StoreRules, AnUnchangedTimestampOfAnotherThreadMayHideItsOwnZero) {
-  Recording r;
-  r.published().keep(kOtherHeap, Bytes(5)).timestamp(0).keep(kOtherHeap, message('b'));
-  Recording alone = r;
-  for (Recording* one : {&r, &alone}) {
+  StoreRecording r;
+  r.published().keep(kOtherLowHeap, Bytes(5)).timestamp(0).keep(kOtherLowHeap, message('b'));
+  StoreRecording alone = r;
+  for (StoreRecording* one : {&r, &alone}) {
     one->tid = one == &r ? 13 : 12;
     one->timestamp(0).tid = 12;
-    one->pointer(kOtherHeap).timestamp(kLater).named();
+    one->pointer(kOtherLowHeap).timestamp(kLater).named();
   }
   EXPECT_EQ(broken(alone), Ids{"pctx.update.prepare-before-zero"});
   EXPECT_EQ(broken(r), Ids{});
@@ -634,7 +649,7 @@ TEST(StoreRules, AnUnchangedTimestampOfAnotherThreadMayHideItsOwnZero) {
 }
 
 TEST(StoreRules, WhatLiesAfterTheLimitWasNotCompared) {
-  Recording r;
+  StoreRecording r;
   r.published().updated();
   for (Store& s : r.image().stores) {
     for (auto* block : {&s.payload, &s.prepared}) {
@@ -649,11 +664,11 @@ TEST(StoreRules, WhatLiesAfterTheLimitWasNotCompared) {
 }
 
 TEST(StoreRules, ContextsWithoutANameAreJudgedWhereNoneHasOne) {
-  Recording r;
+  StoreRecording r;
   r.published().updated();
-  Recording late = r;
+  StoreRecording late = r;
   late.size(4);
-  for (Recording* one : {&r, &late}) {
+  for (StoreRecording* one : {&r, &late}) {
     for (Snapshot& s : one->image().snapshots) s.candidates.front().named = false;
   }
   expect_clean(r);
@@ -661,29 +676,29 @@ TEST(StoreRules, ContextsWithoutANameAreJudgedWhereNoneHasOne) {
 }
 
 TEST(StoreRules, AWithdrawalIsNotAnUpdate) {
-  Recording zeroed;
-  zeroed.published().timestamp(0).keep(kHeap, Bytes(5)).seen();
+  StoreRecording zeroed;
+  zeroed.published().timestamp(0).keep(kLowHeap, Bytes(5)).seen();
   EXPECT_EQ(broken(zeroed), Ids{});
   EXPECT_EQ(silent(zeroed), kOfUpdates);
   // The header is blanked and published there again, which is not an update either.
-  Recording blanked;
+  StoreRecording blanked;
   blanked.published().vector({});
-  blanked.keep(kOtherHeap, Bytes(5)).keep(kOtherHeap, message('b')).fields(kOtherHeap);
+  blanked.keep(kOtherLowHeap, Bytes(5)).keep(kOtherLowHeap, message('b')).fields(kOtherLowHeap);
   blanked.timestamp(kLater).named();
   EXPECT_EQ(broken(blanked), Ids{});
   EXPECT_EQ(silent(blanked), kOfUpdates);
-  Recording in_pieces;
+  StoreRecording in_pieces;
   in_pieces.published().timestamp(0).vector({}, 0, 16).vector({}, 16, 16);
-  in_pieces.fields(kHeap).timestamp(kLater).named();
+  in_pieces.fields(kLowHeap).timestamp(kLater).named();
   EXPECT_EQ(broken(in_pieces), Ids{});
   EXPECT_EQ(silent(in_pieces), kOfUpdates);
   // Its signature or its pointer goes first, or alone.
   for (const bool named : {true, false}) {
     for (const bool zero : {true, false}) {
-      Recording signature;
-      signature.watched().keep(kHeap, message('a')).fields().timestamp(kTime);
-      Recording pointer = signature;
-      for (Recording* r : {&signature, &pointer}) {
+      StoreRecording signature;
+      signature.watched().keep(kLowHeap, message('a')).fields().timestamp(kTime);
+      StoreRecording pointer = signature;
+      for (StoreRecording* r : {&signature, &pointer}) {
         named ? r->named() : r->seen();
         r == &pointer ? r->pointer(0) : r->signature("        ");
         if (zero) r->timestamp(0);
@@ -693,30 +708,30 @@ TEST(StoreRules, AWithdrawalIsNotAnUpdate) {
     }
   }
   // Cut by the end of the program.
-  Recording cut;
-  cut.published().timestamp(0).pointer(kOtherHeap).size(9);
+  StoreRecording cut;
+  cut.published().timestamp(0).pointer(kOtherLowHeap).size(9);
   EXPECT_EQ(broken(cut), Ids{});
 }
 
 TEST(StoreRules, AZeroMayWithdrawAndAnotherContextFollowInTheSameMapping) {
   const auto again = [](auto&& meanwhile) {
-    Recording r;
-    r.published().keep(kOtherHeap, message('a')).timestamp(0);
+    StoreRecording r;
+    r.published().keep(kOtherLowHeap, message('a')).timestamp(0);
     meanwhile(r);
-    r.keep(kOtherHeap, message('b')).size().pointer(kOtherHeap).timestamp(kLater).named();
+    r.keep(kOtherLowHeap, message('b')).size().pointer(kOtherLowHeap).timestamp(kLater).named();
     return r;
   };
-  const auto nothing = again([](Recording&) {});
+  const auto nothing = again([](StoreRecording&) {});
   EXPECT_EQ(broken(nothing), Ids{"pctx.update.prepare-before-zero"});
-  const auto signed_again = again([](Recording& r) { r.signature(); });
+  const auto signed_again = again([](StoreRecording& r) { r.signature(); });
   EXPECT_EQ(broken(signed_again), Ids{});
   EXPECT_EQ(signed_again.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
-  const auto slow = again([](Recording& r) { r.now += 5'000'000'000; });
+  const auto slow = again([](StoreRecording& r) { r.now += 5'000'000'000; });
   EXPECT_EQ(broken(slow), Ids{"pctx.update.prepare-before-zero"});
-  const auto at_rest = again([](Recording& r) { r.image().stores.back().rested = true; });
+  const auto at_rest = again([](StoreRecording& r) { r.image().stores.back().rested = true; });
   EXPECT_EQ(broken(at_rest), Ids{});
   EXPECT_EQ(at_rest.judge("pctx.update.prepare-before-zero").outcome, Outcome::kUnobservable);
-  const auto cleared = again([](Recording& r) {
+  const auto cleared = again([](StoreRecording& r) {
     r.image().stores.back().rested = true;
     r.signature(std::string_view("\0\0\0\0\0\0\0\0", 8));
     r.signature();
@@ -724,12 +739,12 @@ TEST(StoreRules, AZeroMayWithdrawAndAnotherContextFollowInTheSameMapping) {
   EXPECT_EQ(broken(cleared), Ids{});
   EXPECT_EQ(cleared.judge("pctx.update.signature-untouched").outcome, Outcome::kUnobservable);
   const auto unnamed =
-      again([](Recording& r) { r.call("prctl", {kNaming, 0, kAt, kPage, 0}, -22); });
+      again([](StoreRecording& r) { r.call("prctl", {kNaming, 0, kMapping, kPage, 0}, -22); });
   EXPECT_EQ(broken(unnamed), Ids{});
   EXPECT_EQ(silent(unnamed), kOfUpdates);
   EXPECT_EQ(unnamed.judge("pctx.publish.timestamp-last").evidence, Ids{});
   // A call that was not kept may have removed the name; it came after the calls that were kept.
-  auto not_kept = again([](Recording&) {});
+  auto not_kept = again([](StoreRecording&) {});
   not_kept.image().calls_dropped = 1;
   EXPECT_EQ(broken(not_kept), Ids{"pctx.update.prepare-before-zero"});
   not_kept.image().calls.pop_back();
@@ -737,48 +752,48 @@ TEST(StoreRules, AZeroMayWithdrawAndAnotherContextFollowInTheSameMapping) {
 }
 
 TEST(StoreRules, FieldsThatChangeBeforeAZeroThatStays) {
-  Recording r;
-  r.published().size(4).pointer(kOtherHeap).timestamp(0);
+  StoreRecording r;
+  r.published().size(4).pointer(kOtherLowHeap).timestamp(0);
   EXPECT_EQ(broken(r), Ids{"pctx.update.fields-while-zero"});
-  Recording withdrawn;
+  StoreRecording withdrawn;
   withdrawn.published().size(4).size(0).timestamp(0);
   EXPECT_EQ(broken(withdrawn), Ids{});
-  Recording blanked_at_once;
-  blanked_at_once.published().size(4).pointer(kOtherHeap).vector({});
+  StoreRecording blanked_at_once;
+  blanked_at_once.published().size(4).pointer(kOtherLowHeap).vector({});
   EXPECT_EQ(broken(blanked_at_once), Ids{"pctx.update.fields-while-zero"});
-  Recording blanked;
-  blanked.published().size(4).pointer(kOtherHeap).timestamp(0).vector({});
+  StoreRecording blanked;
+  blanked.published().size(4).pointer(kOtherLowHeap).timestamp(0).vector({});
   EXPECT_EQ(broken(blanked), Ids{"pctx.update.fields-while-zero"});
 }
 
 TEST(StoreRules, WhatAReaderHasSeenIsPublishedWithoutANamingCall) {
-  Recording r;
-  r.watched().keep(kHeap, message('a')).fields().timestamp(kTime).seen();
-  r.size(4).timestamp(0).size(5).pointer(kOtherHeap).timestamp(kLater);
+  StoreRecording r;
+  r.watched().keep(kLowHeap, message('a')).fields().timestamp(kTime).seen();
+  r.size(4).timestamp(0).size(5).pointer(kOtherLowHeap).timestamp(kLater);
   EXPECT_EQ(broken(r), (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
 }
 
 TEST(StoreRules, ChangesByNobodyAreNotBlamedOnAThread) {
-  Recording kernel;
+  StoreRecording kernel;
   kernel.tid = 0;
-  kernel.watched().keep(kHeap, message('a')).vector(whole(kTime)).named();
+  kernel.watched().keep(kLowHeap, message('a')).vector(whole(kTime)).named();
   EXPECT_EQ(broken(kernel), Ids{});
   EXPECT_EQ(kernel.judge("pctx.publish.timestamp-last").outcome, Outcome::kUnobservable);
-  kernel.vector(whole(kLater, kOtherHeap)).named();
+  kernel.vector(whole(kLater, kOtherLowHeap)).named();
   EXPECT_EQ(broken(kernel), Ids{});
   EXPECT_EQ(kernel.judge("pctx.update.zero-timestamp-first").outcome, Outcome::kUnobservable);
   EXPECT_EQ(kernel.judge("pctx.update.signature-untouched").outcome, Outcome::kUnobservable);
 
-  Recording fields_only;
+  StoreRecording fields_only;
   fields_only.tid = 0;
-  fields_only.watched().keep(kHeap, message('a')).vector(whole(0));
+  fields_only.watched().keep(kLowHeap, message('a')).vector(whole(0));
   fields_only.tid = 12;
   fields_only.timestamp(kTime).named();
   EXPECT_EQ(broken(fields_only), Ids{});
   EXPECT_EQ(silent(fields_only), kOfUpdates);
 
-  Recording too_late;
-  too_late.watched().keep(kHeap, message('a')).signature().version().size().timestamp(kTime);
+  StoreRecording too_late;
+  too_late.watched().keep(kLowHeap, message('a')).signature().version().size().timestamp(kTime);
   too_late.tid = 0;
   too_late.pointer().named();
   EXPECT_EQ(broken(too_late), Ids{"pctx.publish.timestamp-last"});
@@ -789,8 +804,8 @@ TEST(StoreRules, ChangesByNobodyAreNotBlamedOnAThread) {
 
 TEST(StoreRules, WhatTheKernelStoresInOneCallIsOneStoreOfUnknownPieces) {
   constexpr auto kFirst = "pctx.publish.timestamp-single-store";
-  Recording last;
-  last.watched().keep(kHeap, message('a'));
+  StoreRecording last;
+  last.watched().keep(kLowHeap, message('a'));
   last.in_call = "read";
   last.fields().timestamp(kTime).named();
   EXPECT_EQ(broken(last), Ids{});
@@ -800,16 +815,16 @@ TEST(StoreRules, WhatTheKernelStoresInOneCallIsOneStoreOfUnknownPieces) {
             "a system call stored the timestamp: it is not known in how many pieces the kernel did "
             "so");
 
-  Recording whole_header;
-  whole_header.watched().keep(kHeap, message('a'));
+  StoreRecording whole_header;
+  whole_header.watched().keep(kLowHeap, message('a'));
   whole_header.in_call = "read";
   whole_header.vector(whole(kTime)).named();
   EXPECT_EQ(broken(whole_header), Ids{"pctx.publish.timestamp-last"});
   const Finding f = whole_header.judge("pctx.publish.timestamp-last");
   EXPECT_EQ(f.at, "system call read, src/ctx.cc:118 in publish_update, thread 12");
 
-  Recording two_calls;
-  two_calls.watched().keep(kHeap, message('a')).fields();
+  StoreRecording two_calls;
+  two_calls.watched().keep(kLowHeap, message('a')).fields();
   two_calls.in_call = "recvfrom";
   two_calls.store<std::uint32_t>(16, static_cast<std::uint32_t>(kTime));
   two_calls.store<std::uint32_t>(20, static_cast<std::uint32_t>(kTime >> 32U)).named();
@@ -819,19 +834,19 @@ TEST(StoreRules, WhatTheKernelStoresInOneCallIsOneStoreOfUnknownPieces) {
 TEST(StoreRules, TheOrderInWhichOneCallStoresIsUnknown) {
   constexpr std::size_t kSizeAt = 12;
   constexpr std::size_t kSizeAndTimestamp = 12;
-  const auto is_unknown = [](const Recording& r, const char* id) {
+  const auto is_unknown = [](const StoreRecording& r, const char* id) {
     const Finding f = r.judge(id);
     EXPECT_EQ(f.outcome, Outcome::kUnobservable) << id;
     EXPECT_NE(f.saw.find("the order is unknown"), std::string::npos) << f.saw;
   };
-  Recording published;
-  published.watched().keep(kHeap, message('a')).signature().version().pointer();
+  StoreRecording published;
+  published.watched().keep(kLowHeap, message('a')).signature().version().pointer();
   published.in_call = "read";
   published.vector(whole(kTime), kSizeAt, kSizeAndTimestamp).named();
   EXPECT_EQ(broken(published), Ids{});
   is_unknown(published, "pctx.publish.timestamp-last");
 
-  Recording updated;
+  StoreRecording updated;
   updated.published().timestamp(0).size(4);
   updated.in_call = "read";
   updated.vector(whole(kLater), kSizeAt, kSizeAndTimestamp).named();
@@ -839,10 +854,10 @@ TEST(StoreRules, TheOrderInWhichOneCallStoresIsUnknown) {
 }
 
 TEST(StoreRules, AnUpdateInCallsOfTheKernelIsJudgedByItsOrder) {
-  Recording good;
-  good.published().keep(kOtherHeap, message('b'));
+  StoreRecording good;
+  good.published().keep(kOtherLowHeap, message('b'));
   good.in_call = "pread64";
-  good.timestamp(0).pointer(kOtherHeap).timestamp(kLater).named();
+  good.timestamp(0).pointer(kOtherLowHeap).timestamp(kLater).named();
   EXPECT_EQ(broken(good), Ids{});
   for (const auto* id : {"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero",
                          "pctx.update.prepare-before-zero", "pctx.update.signature-untouched"}) {
@@ -852,26 +867,26 @@ TEST(StoreRules, AnUpdateInCallsOfTheKernelIsJudgedByItsOrder) {
     EXPECT_EQ(good.judge(id).outcome, Outcome::kUnobservable) << id;
   }
 
-  Recording bad;
-  bad.published().keep(kOtherHeap, message('b'));
+  StoreRecording bad;
+  bad.published().keep(kOtherLowHeap, message('b'));
   bad.in_call = "pread64";
-  bad.vector(whole(kLater, kOtherHeap)).named();
+  bad.vector(whole(kLater, kOtherLowHeap)).named();
   EXPECT_EQ(broken(bad),
             (Ids{"pctx.update.zero-timestamp-first", "pctx.update.fields-while-zero"}));
 }
 
 TEST(StoreRules, UpdatesFromOtherThreadsAndRepeatedZeros) {
-  Recording r;
+  StoreRecording r;
   r.published();
   r.tid = 14;
-  r.keep(kOtherHeap, message('b')).timestamp(kTime).timestamp(0).timestamp(0).pointer(kHeap);
-  r.pointer(kOtherHeap).timestamp(kLater).timestamp(kLater).named();
+  r.keep(kOtherLowHeap, message('b')).timestamp(kTime).timestamp(0).timestamp(0).pointer(kLowHeap);
+  r.pointer(kOtherLowHeap).timestamp(kLater).timestamp(kLater).named();
   expect_clean(r);
 }
 
 TEST(StoreRules, AWatchThatBeganLate) {
-  Recording r;
-  r.keep(kHeap, message('a'));
+  StoreRecording r;
+  r.keep(kLowHeap, message('a'));
   r.vector(whole(kTime)).image().stores.clear();
   r.watched(WatchBegin::kNamed).named();
   EXPECT_EQ(silent(r).size(), store_rules().size());
@@ -884,14 +899,14 @@ TEST(StoreRules, AWatchThatBeganLate) {
 }
 
 TEST(StoreRules, AHeaderThatMovesInTheWindow) {
-  constexpr std::uint64_t kElsewhere = kAt + (1U << 20U);
-  Recording r;
+  constexpr std::uint64_t kElsewhere = kMapping + (1U << 20U);
+  StoreRecording r;
   r.published().timestamp(0).image().watches.back().ended_order = r.order + 1;
   r.at = kElsewhere;
   ++r.order;
   r.watched(WatchBegin::kMoved)
-      .keep(kOtherHeap, message('b'))
-      .pointer(kOtherHeap)
+      .keep(kOtherLowHeap, message('b'))
+      .pointer(kOtherLowHeap)
       .timestamp(kLater)
       .named();
   EXPECT_EQ(broken(r), Ids{});
@@ -900,13 +915,13 @@ TEST(StoreRules, AHeaderThatMovesInTheWindow) {
 }
 
 TEST(StoreRules, EachPublicationOfSeveralIsJudged) {
-  Recording r;
+  StoreRecording r;
   r.published().updated().image().watches.back().ended_order = r.order;
   r.head = Bytes(32);
-  r.at = kAt + kPage;
+  r.at = kMapping + kPage;
   r.watched().signature().version().size().timestamp(kLater).pointer().named();
   EXPECT_EQ(broken(r), Ids{"pctx.publish.timestamp-last"});
-  Recording same_location;
+  StoreRecording same_location;
   same_location.published().image().watches.back().ended_order = same_location.order;
   same_location.head = Bytes(32);
   same_location.watched().fields().timestamp(kLater).named();
@@ -915,7 +930,7 @@ TEST(StoreRules, EachPublicationOfSeveralIsJudged) {
 }
 
 TEST(StoreRules, StoresThatWereNotKept) {
-  Recording r;
+  StoreRecording r;
   r.published().image().stores_dropped = 3;
   EXPECT_EQ(r.judge("pctx.update.fields-while-zero").saw, "3 stores were not kept");
   EXPECT_NE(r.judge("pctx.publish.timestamp-last").saw.find("3 stores were not kept"),
@@ -928,27 +943,29 @@ TEST(StoreRules, StoresThatWereNotKept) {
 }
 
 TEST(StoreRules, NumbersInTheOrderOfTheProcess) {
-  Recording r;
+  StoreRecording r;
   r.image().little_endian = false;
   const auto swapped = [](std::uint64_t timestamp, std::uint64_t pointer) {
     return abi::byte_swapped(whole(timestamp, pointer));
   };
-  r.watched().vector(swapped(0, kHeap)).vector(swapped(kTime, kHeap), 16, 8).named();
-  r.vector(swapped(0, kHeap), 16, 8).vector(swapped(0, kOtherHeap), 24, 8);
-  r.vector(swapped(kLater, kOtherHeap), 16, 4).vector(swapped(kLater, kOtherHeap), 20, 4).named();
+  r.watched().vector(swapped(0, kLowHeap)).vector(swapped(kTime, kLowHeap), 16, 8).named();
+  r.vector(swapped(0, kLowHeap), 16, 8).vector(swapped(0, kOtherLowHeap), 24, 8);
+  r.vector(swapped(kLater, kOtherLowHeap), 16, 4)
+      .vector(swapped(kLater, kOtherLowHeap), 20, 4)
+      .named();
   EXPECT_EQ(broken(r), Ids{"pctx.update.timestamp-single-store"});
 }
 
 TEST(StoreRules, BytesThatAreMissingOrContradictEachOther) {
-  Recording missing;
+  StoreRecording missing;
   missing.published().updated();
   missing.image().stores[2].after.resize(7);
   EXPECT_EQ(broken(missing), Ids{});
-  Recording torn;
+  StoreRecording torn;
   torn.published().updated();
   torn.image().stores[5].before = Bytes(32, std::byte{0xff});
   EXPECT_EQ(broken(torn), Ids{});
-  Recording nothing;
+  StoreRecording nothing;
   nothing.published().updated();
   for (Store& s : nothing.image().stores) s.before = s.after = {};
   EXPECT_EQ(silent(nothing).size(), store_rules().size());
@@ -959,12 +976,13 @@ TEST(StoreRules, SurvivesRecordingsThatMakeNoSense) {
   std::mt19937_64 random(1);
   const auto below = [&random](std::uint64_t n) { return random() % n; };
   const auto odd = [&]() -> std::uint64_t {
-    constexpr std::uint64_t kOdd[] = {0, 1, kTime, kTime & UINT32_MAX, kHeap, kAt, UINT64_MAX};
+    constexpr std::uint64_t kOdd[] = {0,        1,        kTime,     kTime & UINT32_MAX,
+                                      kLowHeap, kMapping, UINT64_MAX};
     return kOdd[below(std::size(kOdd))];
   };
   for (int round = 0; round < 300; ++round) {
-    Recording r;
-    r.keep(kHeap, message('a')).keep(kOtherHeap, Bytes(3));
+    StoreRecording r;
+    r.keep(kLowHeap, message('a')).keep(kOtherLowHeap, Bytes(3));
     if (below(4) != 0) r.published();
     for (std::uint64_t n = below(40); n-- > 0;) {
       r.tid = static_cast<std::int32_t>(below(3));

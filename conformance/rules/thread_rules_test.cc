@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "conformance/rules/literal_evidence.h"
+
 namespace ctxconf::conformance {
 namespace {
 
@@ -18,16 +20,7 @@ using sys::RemoteAddr;
 using sys::RemoteRange;
 using Ids = std::vector<std::string>;
 
-constexpr std::uint64_t kMapping = 0x7f0000000000;
-constexpr std::uint64_t kHeap = 0x550000001000;
-
-std::vector<std::byte> bytes(const std::string& s) {
-  std::vector<std::byte> out(s.size());
-  std::memcpy(out.data(), s.data(), s.size());
-  return out;
-}
-
-MapEntry entry(std::uint64_t at, std::uint64_t size, std::uint64_t inode) {
+MapEntry unnamed_entry(std::uint64_t at, std::uint64_t size, std::uint64_t inode) {
   MapEntry e;
   e.range = *RemoteRange::from_size(RemoteAddr(at), size);
   e.readable = e.writable = true;
@@ -53,21 +46,18 @@ ThreadlocalEntry key_map(const std::vector<std::string>& names) {
 }
 const std::vector<std::string> kNames = {"http.route", "http.request.method", "user.id"};
 
-std::string pair(int key, const std::string& value) {
-  return std::string(1, static_cast<char>(key)) + std::string(1, static_cast<char>(value.size())) +
-         value;
-}
 std::string text_of(const std::vector<std::uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
 std::string text_of(int count, char c) { return std::string(static_cast<std::size_t>(count), c); }
 
 // A legal record whose parts a test changes.
-struct Rec {
+struct LegalRecord {
   std::string trace = text_of(16, 'T');
   std::string span = text_of(8, 'S');
   int valid = 1;
   int flags = 1;
   int size = -1;  // negative: of `area`
-  std::string area = pair(0, "/cart") + pair(1, "GET") + pair(2, "42");
+  std::string area =
+      record_attribute(0, "/cart") + record_attribute(1, "GET") + record_attribute(2, "42");
   std::string behind = text_of(1024, '\xa5');
   std::uint64_t at = kHeap + 0x100;
   std::uint64_t unreadable = 0;  // bytes that are missing at the end of the area
@@ -90,9 +80,9 @@ struct State {
 };
 
 // One process as the rules see it.
-struct World {
+struct RecordWorld {
   Timeline timeline;
-  std::vector<Rec> records = {Rec{}};
+  std::vector<LegalRecord> records = {LegalRecord{}};
   std::vector<State> states = {{{schema("tls_v1"), key_map(kNames)}, 1}};
   std::vector<ModuleFacts> modules{1};
   bool defines = true;
@@ -120,11 +110,11 @@ struct World {
       Snapshot snapshot;
       snapshot.first_seen_ns = snapshot.last_seen_ns = static_cast<std::uint64_t>(s.at * 1e9);
       Candidate c;
-      c.entries = {entry(kMapping, 4096, s.inode)};
+      c.entries = {unnamed_entry(kMapping, 4096, s.inode)};
       snapshot.candidates = {c};
       image.snapshots.push_back(snapshot);
     }
-    for (const Rec& r : records) image.threads.push_back(sample(r));
+    for (const LegalRecord& r : records) image.threads.push_back(sample(r));
     image.threads.insert(image.threads.end(), born_with.begin(), born_with.end());
     process.images.push_back(std::move(image));
     t.processes.push_back(std::move(process));
@@ -184,7 +174,7 @@ struct World {
     return rule->rule(e);
   }
 
-  ThreadSample sample(const Rec& r) const {
+  ThreadSample sample(const LegalRecord& r) const {
     ThreadSample s;
     s.tid = 12;
     s.first_seen_ns = static_cast<std::uint64_t>(seen_from * 1e9);
@@ -192,7 +182,7 @@ struct World {
     s.times = 5;
     s.slot = 0x7f1100000010;
     s.value = r.at;
-    s.mapping = entry(kHeap, 0x2000, 0);
+    s.mapping = unnamed_entry(kHeap, 0x2000, 0);
     const std::string all = r.all();
     std::uint16_t announced = 0;
     std::memcpy(&announced, all.data() + 26, sizeof announced);
@@ -200,12 +190,12 @@ struct World {
     block.at = RemoteAddr(r.at);
     block.wanted = 28U + announced;
     block.readable = std::min<std::uint64_t>(block.wanted, all.size()) - r.unreadable;
-    block.bytes = bytes(all.substr(0, block.readable));
+    block.bytes = bytes_of(all.substr(0, block.readable));
     s.record = block;
     if (block.readable == block.wanted && all.size() > block.wanted) {
       MemoryBlock rest;
       rest.at = RemoteAddr(r.at + block.wanted);
-      rest.bytes = bytes(all.substr(block.wanted, 1024));
+      rest.bytes = bytes_of(all.substr(block.wanted, 1024));
       rest.wanted = rest.readable = rest.bytes.size();
       s.after = rest;
     }
@@ -214,7 +204,7 @@ struct World {
 };
 
 // What contradicts the evidence, of both groups.
-Ids failures(const World& w) {
+Ids failures(const RecordWorld& w) {
   Ids out;
   for (const auto group : {reference_data_rules(), record_rules()}) {
     for (const auto& r : group) {
@@ -225,31 +215,31 @@ Ids failures(const World& w) {
   return out;
 }
 
-World world_of(const Rec& r) {
-  World w;
+RecordWorld world_of(const LegalRecord& r) {
+  RecordWorld w;
   w.records = {r};
   return w;
 }
-World world_of(std::vector<ThreadlocalEntry> entries) {
-  World w;
+RecordWorld world_of(std::vector<ThreadlocalEntry> entries) {
+  RecordWorld w;
   w.states = {{std::move(entries), 1}};
   return w;
 }
 
 // What lies after the record must not matter.
-void expect_for_all_surroundings(Rec r, const Ids& ids) {
+void expect_for_all_surroundings(LegalRecord r, const Ids& ids) {
   r.behind = text_of(1024, '\0');
   EXPECT_EQ(failures(world_of(r)), ids) << "zeros behind";
   r.behind = text_of(1024, '\xa5');
   EXPECT_EQ(failures(world_of(r)), ids) << "0xa5 behind";
   r.behind.clear();
-  for (int i = 0; i < 20; ++i) r.behind += pair(i % 3, "leftovers of a longer record");
+  for (int i = 0; i < 20; ++i) r.behind += record_attribute(i % 3, "leftovers of a longer record");
   EXPECT_EQ(failures(world_of(r)), ids) << "entries behind";
 }
 
 TEST(ThreadRules, ALegalRecordContradictsNothing) {
-  expect_for_all_surroundings(Rec{}, {});
-  const World w;
+  expect_for_all_surroundings(LegalRecord{}, {});
+  const RecordWorld w;
   for (const auto group : {reference_data_rules(), record_rules()}) {
     for (const auto& r : group) {
       const Finding f = w.judge(r.id);
@@ -262,7 +252,7 @@ TEST(ThreadRules, ALegalRecordContradictsNothing) {
 }
 
 TEST(ThreadRules, NothingAppliesWithoutThreadContext) {
-  World w;
+  RecordWorld w;
   w.uses_threads = false;
   w.records.clear();
   w.states = {{{}, 1}};
@@ -274,7 +264,7 @@ TEST(ThreadRules, NothingAppliesWithoutThreadContext) {
 }
 
 TEST(ThreadRules, NoRecordIsNoVerdict) {
-  World w;
+  RecordWorld w;
   w.records.clear();
   EXPECT_EQ(failures(w), Ids{});
   for (const auto& r : record_rules()) {
@@ -285,7 +275,7 @@ TEST(ThreadRules, NoRecordIsNoVerdict) {
 }
 
 TEST(ThreadRules, AnotherSchemaWithoutRecordsDoesNotApply) {
-  World w;
+  RecordWorld w;
   w.records.clear();
   w.states = {{{schema("somebody_elses_v3")}, 1}};
   EXPECT_EQ(failures(w), Ids{});
@@ -294,11 +284,11 @@ TEST(ThreadRules, AnotherSchemaWithoutRecordsDoesNotApply) {
 }
 
 TEST(RecordRules, AHiddenRecordIsNeverJudgedOnItsContent) {
-  Rec r;
+  LegalRecord r;
   r.valid = 0;
   r.trace = text_of(16, '\0');
-  r.area = pair(77, "\xff\xfe") + "x";
-  World w = world_of(r);
+  r.area = record_attribute(77, "\xff\xfe") + "x";
+  RecordWorld w = world_of(r);
   EXPECT_EQ(failures(w), Ids{});
   EXPECT_EQ(w.judge("tctx.record.valid-reserved-values").outcome, Outcome::kPass);
   EXPECT_EQ(w.judge("tctx.record.valid-is-one").outcome, Outcome::kUnobservable);
@@ -307,9 +297,9 @@ TEST(RecordRules, AHiddenRecordIsNeverJudgedOnItsContent) {
 }
 
 TEST(RecordRules, ARootSpanIdBetweenSpanIdAndValid) {
-  Rec r;
-  r.raw = text_of(16, 'T') + text_of(8, 'S') + text_of(8, 'R') + '\1' + '\3' + pair(0, "/cart") +
-          pair(1, "GET") + pair(2, "42");
+  LegalRecord r;
+  r.raw = text_of(16, 'T') + text_of(8, 'S') + text_of(8, 'R') + '\1' + '\3' +
+          record_attribute(0, "/cart") + record_attribute(1, "GET") + record_attribute(2, "42");
   expect_for_all_surroundings(r, {"tctx.record.layout"});
   r.raw[24] = '\1';  // as a valid byte would be
   expect_for_all_surroundings(r, {"tctx.record.layout"});
@@ -319,7 +309,8 @@ TEST(RecordRules, ARootSpanIdBetweenSpanIdAndValid) {
   ASSERT_TRUE(f.hexdumps.at(0).expected);
   const auto& expected = *f.hexdumps[0].expected;
   EXPECT_EQ(expected.vector, "rec/layout");
-  const std::string area = pair(0, "/cart") + pair(1, "GET") + pair(2, "42");
+  const std::string area =
+      record_attribute(0, "/cart") + record_attribute(1, "GET") + record_attribute(2, "42");
   EXPECT_EQ(text_of(expected.bytes).substr(24, 1), "\1");
   EXPECT_EQ(text_of(expected.bytes).substr(26),
             text_of(1, static_cast<char>(area.size())) + text_of(1, '\0') + area);
@@ -329,18 +320,18 @@ TEST(RecordRules, ARootSpanIdBetweenSpanIdAndValid) {
 }
 
 TEST(RecordRules, AnotherValidByteIsNotARootSpanId) {
-  Rec r;
+  LegalRecord r;
   r.valid = 0xff;
-  r.area = pair(2, "") + pair(2, std::string("\1\2\0x", 4));
+  r.area = record_attribute(2, "") + record_attribute(2, std::string("\1\2\0x", 4));
   r.behind = text_of(1024, '\0');
   EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.valid-is-one"});
 }
 
 TEST(RecordRules, ShowWhatAVectorHasInstead) {
-  const auto expected = [](const Rec& r, std::string_view id) {
+  const auto expected = [](const LegalRecord& r, std::string_view id) {
     return world_of(r).judge(id).hexdumps.at(0).expected.value();
   };
-  Rec r;
+  LegalRecord r;
   const auto size = static_cast<int>(r.area.size());
   const auto masks_entries = [&](const Hexdump::Expected& e) {
     return !e.masks.empty() && e.masks.back().offset == 28 &&
@@ -368,24 +359,25 @@ TEST(RecordRules, ShowWhatAVectorHasInstead) {
   EXPECT_EQ(dump.marks.size(), 1U) << "the byte that differs is marked already";
   // Requirements that are not about the layout have none.
   r = {};
-  r.area = pair(0, "/cart") + pair(200, "GET");
+  r.area = record_attribute(0, "/cart") + record_attribute(200, "GET");
   EXPECT_FALSE(world_of(r).judge("tctx.attrs.key-in-map").hexdumps.at(0).expected);
 }
 
 TEST(RecordRules, ADraftRecordWithoutAttributesNeedsDraftReferenceData) {
-  Rec r;
+  LegalRecord r;
   r.raw = text_of(16, 'T') + text_of(8, 'S') + text_of(8, 'R') + '\1' + '\0';
-  World w = world_of(r);
+  RecordWorld w = world_of(r);
   EXPECT_EQ(w.judge("tctx.record.layout").outcome, Outcome::kUnobservable);
   w.states.front().entries.push_back(threadlocal("max_record_size", ValueKind::kInt, "640"));
   EXPECT_EQ(failures(w), Ids{"tctx.record.layout"});
 }
 
 TEST(RecordRules, ASizeInTheOtherByteOrder) {
-  Rec r;
+  LegalRecord r;
   r.size = std::byteswap(static_cast<std::uint16_t>(r.area.size()));
   expect_for_all_surroundings(r, {"tctx.record.byte-order"});
-  r.behind = text_of(4000, '\0') + Rec{}.all();  // entries without values, then another record
+  r.behind =
+      text_of(4000, '\0') + LegalRecord{}.all();  // entries without values, then another record
   EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.byte-order"});
   r.behind = text_of(8000, '\0');  // ... up to the wrong size
   EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.byte-order"});
@@ -394,13 +386,13 @@ TEST(RecordRules, ASizeInTheOtherByteOrder) {
 }
 
 TEST(RecordRules, ASizeThatCountsEntries) {
-  Rec r;
+  LegalRecord r;
   r.size = 3;
   expect_for_all_surroundings(r, {"tctx.record.attrs-data-size"});
 }
 
 TEST(RecordRules, ASizeThatCountsTheFixedPart) {
-  Rec r;
+  LegalRecord r;
   r.size = static_cast<int>(r.area.size()) + 28;
   for (const char behind : {'\0', '\xa5'}) {
     r.behind = text_of(1024, behind);
@@ -409,60 +401,66 @@ TEST(RecordRules, ASizeThatCountsTheFixedPart) {
 }
 
 TEST(RecordRules, VarintLengths) {
-  Rec r;
-  r.area = pair(0, "/cart") + "\1" + "\xc8\x01" + text_of(200, 'v') + pair(2, "42");
+  LegalRecord r;
+  r.area = record_attribute(0, "/cart") + "\1" + "\xc8\x01" + text_of(200, 'v') +
+           record_attribute(2, "42");
   expect_for_all_surroundings(r, {"tctx.attrs.entry-format"});
 }
 
 TEST(RecordRules, PaddedEntries) {
-  Rec r;
-  r.area = pair(0, "/cart") + '\0' + pair(1, "GET") + '\0' + pair(2, "42");
+  LegalRecord r;
+  r.area = record_attribute(0, "/cart") + '\0' + record_attribute(1, "GET") + '\0' +
+           record_attribute(2, "42");
   expect_for_all_surroundings(r, {"tctx.attrs.packed"});
   // One entry alone has its padding at the end: what the others show explains it.
-  Rec alone;
-  alone.area = pair(0, "/cart") + '\0';
+  LegalRecord alone;
+  alone.area = record_attribute(0, "/cart") + '\0';
   EXPECT_EQ(failures(world_of(alone)), Ids{"tctx.attrs.ends-on-boundary"});
-  World both = world_of(r);
+  RecordWorld both = world_of(r);
   both.records.push_back(alone);
   EXPECT_EQ(failures(both), Ids{"tctx.attrs.packed"});
 }
 
 TEST(RecordRules, WhatPaddingExplainsByChance) {
   // The second entry lies where the third would have seven bytes of padding before it.
-  Rec cut;
-  cut.area = pair(0, text_of(17, 'a')) + pair(1, "dxp") + pair(2, text_of(7, 'b')) + "b";
+  LegalRecord cut;
+  cut.area = record_attribute(0, text_of(17, 'a')) + record_attribute(1, "dxp") +
+             record_attribute(2, text_of(7, 'b')) + "b";
   expect_for_all_surroundings(cut, {"tctx.attrs.ends-on-boundary"});
-  Rec varint;
-  varint.area = pair(0, "ptxewns") + pair(1, "nugil") + "\2" + "\x87\x01" + text_of(135, 'v');
+  LegalRecord varint;
+  varint.area = record_attribute(0, "ptxewns") + record_attribute(1, "nugil") + "\2" + "\x87\x01" +
+                text_of(135, 'v');
   expect_for_all_surroundings(varint, {"tctx.attrs.entry-format"});
   // Without padding two entries end 28 bytes before the end.
-  Rec padded;
-  padded.area = pair(0, text_of(13, 'a')) + '\0' + pair(1, text_of(17, 'b')) + '\0' +
-                pair(2, text_of(7, 'c')) + '\0';
+  LegalRecord padded;
+  padded.area = record_attribute(0, text_of(13, 'a')) + '\0' +
+                record_attribute(1, text_of(17, 'b')) + '\0' +
+                record_attribute(2, text_of(7, 'c')) + '\0';
   expect_for_all_surroundings(padded, {"tctx.attrs.packed"});
 }
 
 TEST(RecordRules, AnAreaThatIsCut) {
-  Rec r;
+  LegalRecord r;
   r.area.clear();
-  for (int i = 0; i < 4; ++i) r.area += pair(i % 3, text_of(200, 'a'));
+  for (int i = 0; i < 4; ++i) r.area += record_attribute(i % 3, text_of(200, 'a'));
   r.behind = r.area.substr(612);
   r.area.resize(612);
   EXPECT_EQ(failures(world_of(r)), Ids{"tctx.attrs.ends-on-boundary"});
   expect_for_all_surroundings(r, {"tctx.attrs.ends-on-boundary"});
   const Finding f = world_of(r).judge("tctx.attrs.ends-on-boundary");
   EXPECT_EQ(f.saw, "3 entries end at 606 of 612 bytes; 6 are left over");
-  Rec small;
+  LegalRecord small;
   small.size = static_cast<int>(small.area.size()) - 1;
   EXPECT_EQ(failures(world_of(small)), Ids{"tctx.attrs.ends-on-boundary"});
 }
 
 TEST(RecordRules, AnyCutIsACutWhateverLiesAround) {
-  Rec whole;
-  whole.area = pair(0, "/cart/items") + pair(1, "OPTIONS") + pair(2, "0123456789abcdef");
+  LegalRecord whole;
+  whole.area = record_attribute(0, "/cart/items") + record_attribute(1, "OPTIONS") +
+               record_attribute(2, "0123456789abcdef");
   // Smaller ones might as well count entries.
   for (int size = 4; size < static_cast<int>(whole.area.size()); ++size) {
-    Rec r = whole;
+    LegalRecord r = whole;
     r.size = size;
     const bool at_boundary = size == 13 || size == 22;
     expect_for_all_surroundings(r, at_boundary ? Ids{} : Ids{"tctx.attrs.ends-on-boundary"});
@@ -470,7 +468,7 @@ TEST(RecordRules, AnyCutIsACutWhateverLiesAround) {
 }
 
 TEST(RecordRules, APointerInsteadOfEntries) {
-  Rec r;
+  LegalRecord r;
   const std::uint64_t elsewhere = kHeap + 0x9fe;
   r.area = std::string(reinterpret_cast<const char*>(&elsewhere), sizeof elsewhere);
   r.size = 34;
@@ -485,13 +483,13 @@ TEST(RecordRules, APointerInsteadOfEntries) {
 }
 
 TEST(RecordRules, ARecordThatEndsTooEarly) {
-  Rec r;
+  LegalRecord r;
   r.unreadable = 3;
   EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.contiguous"});
 }
 
 TEST(RecordRules, ASlotThatPointsNowhere) {
-  World w;
+  RecordWorld w;
   ThreadSample s;
   s.tid = 13;
   s.value = 0x1000;
@@ -505,7 +503,7 @@ TEST(RecordRules, ASlotThatPointsNowhere) {
 }
 
 TEST(RecordRules, AVariableThatIsNotAPointerIsForOtherRequirements) {
-  World w;
+  RecordWorld w;
   w.records.clear();
   ThreadSample s;
   s.value = 0x4141414141414141;
@@ -519,7 +517,7 @@ TEST(RecordRules, AVariableThatIsNotAPointerIsForOtherRequirements) {
 }
 
 TEST(RecordRules, HalfIds) {
-  Rec r;
+  LegalRecord r;
   r.trace = text_of(16, '\0');
   EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.ids-both-or-neither"});
   r.trace = text_of(16, 'T');
@@ -528,7 +526,7 @@ TEST(RecordRules, HalfIds) {
 }
 
 TEST(RecordRules, FlagsWithoutIds) {
-  Rec r;
+  LegalRecord r;
   r.trace = text_of(16, '\0');
   r.span = text_of(8, '\0');
   EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.trace-flags-without-ids"});
@@ -538,9 +536,9 @@ TEST(RecordRules, FlagsWithoutIds) {
 }
 
 TEST(RecordRules, AnotherIdeaOfTrue) {
-  Rec r;
+  LegalRecord r;
   r.valid = 0xff;
-  World w = world_of(r);
+  RecordWorld w = world_of(r);
   w.timeline.mode = Mode::kWrap;
   EXPECT_EQ(failures(w), Ids{"tctx.record.valid-is-one"});
   w.timeline.mode = Mode::kAttach;
@@ -549,33 +547,34 @@ TEST(RecordRules, AnotherIdeaOfTrue) {
 }
 
 TEST(RecordRules, AReservedValueNextToTheRightOne) {
-  Rec r;
+  LegalRecord r;
   r.valid = 2;
-  World w = world_of(r);
+  RecordWorld w = world_of(r);
   w.records.emplace_back();
   EXPECT_EQ(failures(w), Ids{"tctx.record.valid-reserved-values"});
   EXPECT_EQ(w.judge("tctx.record.valid-reserved-values").saw, "byte 24 had the values 1, 2");
 }
 
 TEST(RecordRules, AnOddAddress) {
-  Rec r;
+  LegalRecord r;
   r.at += 1;
   EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.aligned"});
 }
 
 TEST(RecordRules, TheRecommendedSize) {
-  Rec r;
-  r.area = pair(0, text_of(255, 'a')) + pair(1, text_of(255, 'b')) + pair(2, text_of(96, 'c'));
+  LegalRecord r;
+  r.area = record_attribute(0, text_of(255, 'a')) + record_attribute(1, text_of(255, 'b')) +
+           record_attribute(2, text_of(96, 'c'));
   ASSERT_EQ(28 + r.area.size(), 640U);
   EXPECT_EQ(failures(world_of(r)), Ids{});
-  r.area += pair(2, "");
+  r.area += record_attribute(2, "");
   EXPECT_EQ(failures(world_of(r)), Ids{"tctx.record.recommended-size"});
 }
 
 TEST(RecordRules, AnIndexWithoutAName) {
-  Rec r;
-  r.area = pair(1, "/cart") + pair(2, "GET") + pair(3, "42");
-  World w = world_of(r);
+  LegalRecord r;
+  r.area = record_attribute(1, "/cart") + record_attribute(2, "GET") + record_attribute(3, "42");
+  RecordWorld w = world_of(r);
   EXPECT_EQ(failures(w), Ids{"tctx.attrs.key-in-map"});
   const Finding f = w.judge("tctx.attrs.key-in-map");
   EXPECT_EQ(f.saw, "index 3 in a record, and 3 elements in the key map");
@@ -590,23 +589,24 @@ TEST(RecordRules, AnIndexWithoutAName) {
 }
 
 TEST(RecordRules, Utf8) {
-  Rec r;
-  r.area = pair(0, "caf\xe9 noir");
+  LegalRecord r;
+  r.area = record_attribute(0, "caf\xe9 noir");
   EXPECT_EQ(failures(world_of(r)), Ids{"tctx.attrs.utf8"});
   EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").outcome, Outcome::kFail);
-  r.area = pair(0, text_of(254, 'a') + "\xc3");
+  r.area = record_attribute(0, text_of(254, 'a') + "\xc3");
   EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").signature, "character cut at the limit");
   EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").outcome, Outcome::kFail);
-  r.area = pair(0, text_of(253, 'a') + "\xc3");
+  r.area = record_attribute(0, text_of(253, 'a') + "\xc3");
   EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").outcome, Outcome::kFail);
-  r.area = pair(0, text_of(254, 'a') + "\xff");
+  r.area = record_attribute(0, text_of(254, 'a') + "\xff");
   EXPECT_EQ(world_of(r).judge("tctx.attrs.utf8").outcome, Outcome::kFail);
 }
 
 TEST(RecordRules, AWorldWithoutAKeyMapJudgesEntriesAllTheSame) {
-  Rec r;
-  r.area = pair(0, "/cart") + '\0' + pair(1, "GET") + '\0' + pair(2, "42");
-  World w = world_of(r);
+  LegalRecord r;
+  r.area = record_attribute(0, "/cart") + '\0' + record_attribute(1, "GET") + '\0' +
+           record_attribute(2, "42");
+  RecordWorld w = world_of(r);
   w.states = {{{schema("tls_v1")}, 1}};
   EXPECT_EQ(failures(w), (Ids{"tctx.refdata.key-map-present", "tctx.attrs.packed"}));
 }
@@ -625,7 +625,7 @@ TEST(ReferenceData, Missing) {
 }
 
 TEST(ReferenceData, NoProcessContext) {
-  World w;
+  RecordWorld w;
   w.states.clear();
   w.timeline.mode = Mode::kWrap;
   EXPECT_EQ(failures(w), Ids{"tctx.refdata.schema-version-present"});
@@ -634,7 +634,7 @@ TEST(ReferenceData, NoProcessContext) {
 }
 
 TEST(ReferenceData, AForkedChildNeedsNoneForItsParentsRecord) {
-  World w;
+  RecordWorld w;
   w.states.clear();
   w.timeline.mode = Mode::kWrap;
   ThreadSample at_birth = w.sample(w.records.front());
@@ -645,7 +645,7 @@ TEST(ReferenceData, AForkedChildNeedsNoneForItsParentsRecord) {
   w.states = {{{schema("tls_v1"), key_map({"own.key"})}, 1}};
   EXPECT_EQ(failures(w), Ids{});
   // What it attaches itself is another matter.
-  w.records.front().area = pair(1, "own");
+  w.records.front().area = record_attribute(1, "own");
   EXPECT_EQ(failures(w), Ids{"tctx.attrs.key-in-map"});
   w.states.clear();
   EXPECT_EQ(failures(w), Ids{"tctx.refdata.schema-version-present"});
@@ -653,7 +653,7 @@ TEST(ReferenceData, AForkedChildNeedsNoneForItsParentsRecord) {
 
 TEST(ReferenceData, AForkedChildMayGoBackToWhatItsAncestorsHad) {
   constexpr const char* kId = "tctx.refdata.schema-version-present";
-  World w;
+  RecordWorld w;
   w.states.clear();
   w.timeline.mode = Mode::kWrap;
   Process parent;
@@ -670,27 +670,27 @@ TEST(ReferenceData, AForkedChildMayGoBackToWhatItsAncestorsHad) {
   Snapshot published;
   published.candidates.emplace_back();
   for (const std::size_t ancestor : {0, 1}) {
-    World shown = w;
+    RecordWorld shown = w;
     shown.timeline.processes[ancestor].images[0].threads.emplace_back();
     EXPECT_EQ(shown.judge(kId).outcome, Outcome::kUnobservable);
-    World with_context = w;
+    RecordWorld with_context = w;
     with_context.timeline.processes[ancestor].images[0].snapshots.push_back(published);
     EXPECT_EQ(with_context.judge(kId).outcome, Outcome::kUnobservable);
-    World unread = w;
+    RecordWorld unread = w;
     unread.timeline.processes[ancestor].images[0].threads_unread = "no right to";
     EXPECT_EQ(unread.judge(kId).outcome, Outcome::kUnobservable);
   }
 }
 
 TEST(ReferenceData, NoKeyMapIsNeededWithoutAttributes) {
-  World w = world_of({schema("tls_v1")});
+  RecordWorld w = world_of({schema("tls_v1")});
   w.records.front().area.clear();
   EXPECT_EQ(w.judge("tctx.refdata.key-map-present").outcome, Outcome::kInfo);
   EXPECT_EQ(w.judge("tctx.attrs.key-in-map").outcome, Outcome::kUnobservable);
 }
 
 TEST(ReferenceData, Late) {
-  World w;
+  RecordWorld w;
   w.states.insert(w.states.begin(), State{{}, 0.5});
   EXPECT_EQ(failures(w), Ids{});
 }
@@ -703,7 +703,7 @@ TEST(ReferenceData, AnIntegerAsSchemaVersion) {
 }
 
 TEST(ReferenceData, AnUnknownSchemaVersion) {
-  World w = world_of({schema("tlsdesc"), key_map(kNames)});
+  RecordWorld w = world_of({schema("tlsdesc"), key_map(kNames)});
   EXPECT_EQ(failures(w), Ids{"tctx.refdata.schema-version-value"});
   w.records.clear();
   EXPECT_EQ(failures(w), Ids{});
@@ -717,7 +717,7 @@ TEST(ReferenceData, KeyMapKinds) {
   ThreadlocalEntry hole = key_map(kNames);
   hole.elements[1] = {};
   EXPECT_EQ(failures(world_of({schema("tls_v1"), hole})), Ids{"tctx.refdata.key-map-strings"});
-  World empty = world_of({schema("tls_v1"), key_map({})});
+  RecordWorld empty = world_of({schema("tls_v1"), key_map({})});
   empty.records.front().area.clear();
   EXPECT_EQ(failures(empty), Ids{});
 }
@@ -737,8 +737,8 @@ TEST(ReferenceData, AtMost256) {
   EXPECT_EQ(failures(world_of({schema("tls_v1"), key_map(names)})), Ids{"tctx.keymap.at-most-256"});
 }
 
-World updated(const std::vector<std::string>& before, const std::vector<std::string>& after) {
-  World w;
+RecordWorld updated(const std::vector<std::string>& before, const std::vector<std::string>& after) {
+  RecordWorld w;
   w.states = {{{schema("tls_v1"), key_map(before)}, 1}, {{schema("tls_v1"), key_map(after)}, 1.5}};
   return w;
 }
@@ -751,11 +751,11 @@ TEST(KeyMap, AppendOnly) {
             Ids{"tctx.keymap.never-removed"});
   EXPECT_EQ(failures(updated({"b", "a", "c"}, {"a", "b", "c", "d"})),
             Ids{"tctx.keymap.never-reordered"});
-  EXPECT_EQ(World{}.judge("tctx.keymap.never-removed").outcome, Outcome::kUnobservable);
+  EXPECT_EQ(RecordWorld{}.judge("tctx.keymap.never-removed").outcome, Outcome::kUnobservable);
 }
 
 TEST(KeyMap, RemovedAltogether) {
-  World w = updated(kNames, {});
+  RecordWorld w = updated(kNames, {});
   w.states.back().entries.clear();
   EXPECT_EQ(failures(w), Ids{"tctx.keymap.never-removed"});
   EXPECT_EQ(w.judge("tctx.keymap.never-removed").outcome, Outcome::kFail);
@@ -765,7 +765,7 @@ TEST(KeyMap, RemovedAltogether) {
 }
 
 TEST(KeyMap, WhatWasTakenBackHidesNoLaterRemoval) {
-  World w = updated(kNames, {});
+  RecordWorld w = updated(kNames, {});
   w.states.back().entries.clear();
   w.states.push_back({{schema("tls_v1"), key_map({"a", "b"})}, 1.6});
   w.seen_to = 1.2;
@@ -776,13 +776,13 @@ TEST(KeyMap, WhatWasTakenBackHidesNoLaterRemoval) {
 }
 
 TEST(KeyMap, AnotherMappingStartsAnew) {
-  World w = updated({"x", "y", "z"}, kNames);
+  RecordWorld w = updated({"x", "y", "z"}, kNames);
   w.states.back().inode = 8;
   EXPECT_EQ(failures(w), Ids{});
 }
 
 TEST(AltSchema, Go) {
-  World w = world_of({schema("tlsdesc_v1_dev")});
+  RecordWorld w = world_of({schema("tlsdesc_v1_dev")});
   w.records.clear();
   w.defines = false;
   w.modules.front().executable = w.modules.front().go = true;
@@ -800,17 +800,17 @@ TEST(AltSchema, Go) {
 }
 
 TEST(AltSchema, ANativeComponentInAGoProgram) {
-  World w = world_of({schema("go_pprof_labels_v1"), key_map(kNames)});
+  RecordWorld w = world_of({schema("go_pprof_labels_v1"), key_map(kNames)});
   w.modules.front().executable = w.modules.front().go = true;
   EXPECT_EQ(w.judge("tctx.refdata.schema-version-value").outcome, Outcome::kInfo);
   EXPECT_EQ(w.judge("tctx.altschema.go-no-key-map").outcome, Outcome::kInfo);
 }
 
 TEST(AltSchema, ANativeComponentInANodeProgram) {
-  const World w = world_of({schema("nodejs_v1_dev")});
+  const RecordWorld w = world_of({schema("nodejs_v1_dev")});
   EXPECT_EQ(w.judge("tctx.refdata.schema-version-value").outcome, Outcome::kInfo);
   EXPECT_EQ(w.judge("tctx.refdata.key-map-present").outcome, Outcome::kInfo);
-  World later = w;
+  RecordWorld later = w;
   later.states.push_back({{schema("tlsdesc")}, 1.5});
   EXPECT_EQ(later.judge("tctx.refdata.schema-version-value").outcome, Outcome::kFail);
 }
@@ -819,8 +819,6 @@ TEST(AltSchema, ANativeComponentInANodeProgram) {
 
 constexpr const char* kTraceIdRequirement = "tctx.record.trace-id";
 constexpr const char* kSpanIdRequirement = "tctx.record.span-id";
-const std::string kTrace = "0af7651916cd43dd8448eb211c80319c";
-const std::string kSpan = "b7ad6b7169203331";
 const std::string kParent = "00-" + kTrace + "-" + kSpan + "-01";
 
 std::string of_hex(const std::string& hex) {
@@ -837,27 +835,27 @@ std::string reversed(std::string bytes, std::size_t word) {
   }
   return bytes;
 }
-World with_ids(const std::string& trace, const std::string& span) {
-  World w;
+RecordWorld with_ids(const std::string& trace, const std::string& span) {
+  RecordWorld w;
   w.records.front().trace = trace;
   w.records.front().span = span;
   return w;
 }
 
 TEST(ToldIds, NothingIsKnown) {
-  const World w = with_ids(of_hex(kTrace), of_hex(kSpan));
+  const RecordWorld w = with_ids(of_hex(kTrace), of_hex(kSpan));
   for (const char* requirement : {kTraceIdRequirement, kSpanIdRequirement}) {
     EXPECT_EQ(w.judge(requirement).outcome, Outcome::kUnobservable);
     EXPECT_NE(w.judge(requirement).remedy.find("--ids-from-output"), std::string::npos);
   }
-  World none = w;
+  RecordWorld none = w;
   none.uses_threads = false;
   none.timeline.expected_trace_ids = {kTrace};
   EXPECT_EQ(none.judge(kTraceIdRequirement).outcome, Outcome::kNa);
 }
 
 TEST(ToldIds, Expected) {
-  World w = with_ids(of_hex(kTrace), of_hex(kSpan));
+  RecordWorld w = with_ids(of_hex(kTrace), of_hex(kSpan));
   w.timeline.expected_trace_ids = {"1af7651916cd43dd8448eb211c80319c", kTrace};
   w.timeline.expected_span_ids = {kSpan};
   EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kPass);
@@ -878,7 +876,7 @@ TEST(ToldIds, InAnotherByteOrder) {
   const std::vector<std::string> orders = {reversed(trace, 16), reversed(trace, 8),
                                            trace.substr(8) + trace.substr(0, 8)};
   for (const std::string& shown : orders) {
-    World w = with_ids(shown, of_hex(kSpan));
+    RecordWorld w = with_ids(shown, of_hex(kSpan));
     w.timeline.printed_trace_ids = {kTrace};
     w.timeline.printed_span_ids = {kSpan};
     EXPECT_EQ(w.judge(kTraceIdRequirement).signature, "trace id in another byte order");
@@ -888,7 +886,7 @@ TEST(ToldIds, InAnotherByteOrder) {
     w.traceparent = kParent;
     EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kFail);
   }
-  World w = with_ids(trace, reversed(of_hex(kSpan), 8));
+  RecordWorld w = with_ids(trace, reversed(of_hex(kSpan), 8));
   w.traceparent = kParent;
   EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kPass);
   EXPECT_EQ(w.judge(kSpanIdRequirement).signature, "span id in another byte order");
@@ -899,7 +897,7 @@ TEST(ToldIds, InAnotherByteOrder) {
 
 // What a program was told is its parent's, and what it prints need not be its own.
 TEST(ToldIds, OthersThanTheProgramHas) {
-  World w = with_ids(of_hex(kTrace), of_hex(kSpan));
+  RecordWorld w = with_ids(of_hex(kTrace), of_hex(kSpan));
   w.traceparent = "00-1af7651916cd43dd8448eb211c80319c-c7ad6b7169203331-01";
   w.timeline.printed_trace_ids = {"2af7651916cd43dd8448eb211c80319c"};
   EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kUnobservable);
@@ -908,14 +906,14 @@ TEST(ToldIds, OthersThanTheProgramHas) {
 
 TEST(ToldIds, PrintedBothWays) {
   const std::string swapped = "dd43cd161965f70a9c31801c21eb4884";
-  World w = with_ids(of_hex(kTrace), of_hex(kSpan));
+  RecordWorld w = with_ids(of_hex(kTrace), of_hex(kSpan));
   w.timeline.printed_trace_ids = {kTrace, swapped};
   EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kPass);
 }
 
 // 1 and 2 to the power of 120 may both be ids.
 TEST(ToldIds, Numbers) {
-  World w = with_ids('\1' + text_of(15, '\0'), '\1' + text_of(7, '\0'));
+  RecordWorld w = with_ids('\1' + text_of(15, '\0'), '\1' + text_of(7, '\0'));
   w.timeline.printed_trace_ids = {std::string(31, '0') + "1"};
   w.timeline.printed_span_ids = {std::string(15, '0') + "1"};
   EXPECT_EQ(w.judge(kTraceIdRequirement).outcome, Outcome::kUnobservable);

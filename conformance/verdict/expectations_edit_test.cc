@@ -5,33 +5,28 @@
 #include <string>
 #include <vector>
 
+#include "conformance/verdict/literal_expectations.h"
+
 namespace ctxconf::conformance {
 namespace {
-
-using std::chrono::day;
-using std::chrono::month;
-using std::chrono::year;
-
-constexpr Date kToday{year(2026), month(6), day(15)};
-const std::string kFirst = "# ctxconf-expect 1\n";
 
 const Catalogue& catalogue() { return Catalogue::builtin(); }
 
 // The lines after the heading.
 std::string init_lines(const std::vector<Observed>& all, bool strict = false) {
   const std::string text = init_expectations(all, {}, strict);
-  EXPECT_TRUE(text.starts_with(kFirst));
+  EXPECT_TRUE(text.starts_with(kFirstLine));
   const std::size_t heading = text.find("until=YYYY-MM-DD\n");
   EXPECT_NE(heading, text.npos);
   return text.substr(heading + 17);
 }
 
 Edited updated(const std::string& lines, const std::vector<Observed>& all, bool strict = false) {
-  return update_expectations(kFirst + lines, "known", catalogue(), all, {}, strict);
+  return update_expectations(kFirstLine + lines, "known", catalogue(), all, {}, strict);
 }
 
 Edited pruned(const std::string& lines, const std::vector<Observed>& all, bool partial = false) {
-  return prune_expectations(kFirst + lines, "known", catalogue(), all, partial);
+  return prune_expectations(kFirstLine + lines, "known", catalogue(), all, partial);
 }
 
 // Checks that a run with these observations agrees with the text, after its issues are named.
@@ -123,14 +118,14 @@ TEST(Update, AddsNewFailuresBelowAndKeepsTheRest) {
   EXPECT_TRUE(e.problems.empty());
   EXPECT_EQ(e.added,
             (std::vector<std::string>{"fail     pctx.header.version  issue=TODO saw=\"v\""}));
-  EXPECT_EQ(e.text, kFirst + lines + "\n" + e.added[0] + "\n");
+  EXPECT_EQ(e.text, kFirstLine + lines + "\n" + e.added[0] + "\n");
   EXPECT_EQ(update_expectations(e.text, "known", catalogue(), all, {}, false).text, e.text);
 }
 
 TEST(Update, LeavesWhatDiffersFromItsLineToAPerson) {
   const std::vector<Observed> all = {{"pctx.header.version", "1 /a", Outcome::kCrash, "v"}};
   const std::string lines = "fail pctx.header.version issue=x\n";
-  EXPECT_EQ(updated(lines, all).text, kFirst + lines);
+  EXPECT_EQ(updated(lines, all).text, kFirstLine + lines);
 }
 
 TEST(Update, AddsALineForAnImageThatNoLineCovers) {
@@ -159,7 +154,7 @@ TEST(Update, SaysThatNaOkDoesNotCoverAFailure) {
 TEST(Update, RefusesALineThatWouldContradictNaOk) {
   const std::string lines = "na-ok pctx.header.version reason=r\n";
   const Edited e = updated(lines, {{"pctx.header.version", "1 /a", Outcome::kFail, ""}});
-  EXPECT_EQ(e.text, kFirst + lines);
+  EXPECT_EQ(e.text, kFirstLine + lines);
   EXPECT_TRUE(e.added.empty());
   ASSERT_EQ(e.problems.size(), 1U);
   EXPECT_EQ(e.problems[0].line, 2);
@@ -169,7 +164,7 @@ TEST(Edits, RefuseAFileWithMistakes) {
   const std::vector<Observed> all = {{"pctx.header.version", "1 /a", Outcome::kPass, ""}};
   const std::string lines = "fail pctx.header.version issue=x\noops\n";
   for (const Edited& e : {updated(lines, all), pruned(lines, all)}) {
-    EXPECT_EQ(e.text, kFirst + lines);
+    EXPECT_EQ(e.text, kFirstLine + lines);
     ASSERT_EQ(e.problems.size(), 1U);
     EXPECT_EQ(e.problems[0].line, 3);
     EXPECT_TRUE(e.added.empty());
@@ -202,7 +197,7 @@ TEST(Prune, RemovesWhatIsStaleAndNothingElse) {
   const Edited e = pruned(lines, all);
   EXPECT_TRUE(e.problems.empty());
   EXPECT_EQ(e.removed, (std::vector<int>{3, 4, 12}));
-  EXPECT_EQ(e.text, kFirst +
+  EXPECT_EQ(e.text, kFirstLine +
                         "# 2\n"
                         "\n"
                         "fail pctx.header.signature issue=x until=2020-01-01\n"
@@ -220,11 +215,11 @@ TEST(Prune, RemovesWhatIsStaleAndNothingElse) {
 TEST(Prune, KeepsAPatternOfWhichNotAllWasSelected) {
   const std::string lines = "na-ok pctx.header.* reason=r\n";
   const Edited e = pruned(lines, {{"pctx.header.version", "1 /a", Outcome::kPass, ""}});
-  EXPECT_EQ(e.text, kFirst + lines);
+  EXPECT_EQ(e.text, kFirstLine + lines);
 }
 
 TEST(Lint, FindsAllProblemsInTheOrderOfTheLines) {
-  const auto problems = lint_expectations(kFirst +
+  const auto problems = lint_expectations(kFirstLine +
                                               "fail pctx.header.version issue=x until=2020-01-01\n"
                                               "fail pctx.header.version issue=x\n"
                                               "fail pctx.header.signature\n"
@@ -253,7 +248,7 @@ TEST(Init, WritesWhatMustBeJudged) {
 
 TEST(Update, AddsWhatMustBeJudgedOnce) {
   const std::vector<std::string> judged = {"pctx.header.signature", "pctx.update.visible"};
-  const auto e = update_expectations(kFirst + std::string("judged pctx.header.*\n"), "f",
+  const auto e = update_expectations(kFirstLine + std::string("judged pctx.header.*\n"), "f",
                                      catalogue(), {}, judged, false);
   ASSERT_EQ(e.added.size(), 1U);
   EXPECT_EQ(e.added.front(), "judged   pctx.update.visible");

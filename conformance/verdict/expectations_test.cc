@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "conformance/verdict/literal_expectations.h"
+
 namespace ctxconf::conformance {
 namespace {
 
@@ -14,11 +16,8 @@ using std::chrono::day;
 using std::chrono::month;
 using std::chrono::year;
 
-constexpr Date kToday{year(2026), month(6), day(15)};
-const std::string kFirst = "# ctxconf-expect 1\n";
-
 Expectations parsed(const std::string& lines, std::string_view file = "known") {
-  return parse_expectations(kFirst + lines, file, Catalogue::builtin());
+  return parse_expectations(kFirstLine + lines, file, Catalogue::builtin());
 }
 
 // "code line text"
@@ -40,7 +39,7 @@ Finding finding(std::string id, Outcome outcome, std::string signature = "",
 }
 
 // A run whose results come from these findings; the worst is the outcome.
-RunResult run_of(const std::vector<Finding>& findings) {
+RunResult run_with(const std::vector<Finding>& findings) {
   RunResult run;
   for (const Finding& f : findings) {
     const Requirement* r = Catalogue::builtin().find(f.requirement);
@@ -62,7 +61,7 @@ constexpr const char* kOther = "pctx.header.signature";
 
 RunResult applied(const std::string& lines, const std::vector<Finding>& findings,
                   ApplyOptions options = {}) {
-  RunResult run = run_of(findings);
+  RunResult run = run_with(findings);
   apply(parsed(lines), kToday, options, run);
   return run;
 }
@@ -173,7 +172,7 @@ TEST(ParseExpectations, KnowsTheCalendar) {
 }
 
 TEST(ParseExpectations, IsBounded) {
-  const std::string big = kFirst + std::string(kMaxExpectationBytes, '\n');
+  const std::string big = kFirstLine + std::string(kMaxExpectationBytes, '\n');
   EXPECT_EQ(first_problem(parse_expectations(big, "f", Catalogue::builtin())),
             "2 0 the file is larger than 1 MiB");
   EXPECT_EQ(problem_of(std::string(kMaxExpectationLines - 1, '\n')), "none");
