@@ -229,6 +229,8 @@ def read_thread(pid, tid):
         try:
             with contextlib.closing(Memory(pid)) as memory:
                 data = reader_threads.read_record(memory, pid, tid)
+        except TimeoutError:  # it is in a call that no signal interrupts
+            return "retry", None
         except OSError:  # it has ended, or cannot be stopped
             return "absent", None
         result, record, unknown = reader_threads.parse(data, key_map)

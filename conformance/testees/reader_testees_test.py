@@ -4,9 +4,16 @@
     reader_testees_test.py SOURCE_DIRECTORY BIN_DIRECTORY
 """
 
+import os
+import pathlib
+import signal
+import subprocess
 import sys
+import time
 import unittest
+from unittest import mock
 
+import reader_threads
 from driven_table import BIN, SOURCE, TableTests, requirements, run, table
 
 PROGRAM = "bad_reader"
@@ -56,6 +63,29 @@ class Program(unittest.TestCase):
             done = run(PROGRAM, *arguments)
             self.assertEqual(done.returncode, 2, arguments)
             self.assertIn("usage: bad_reader", done.stderr)
+
+
+# The child of a clone with CLONE_VFORK sleeps, and no signal but SIGKILL interrupts its parent meanwhile.
+WAITS_IN_A_CALL = "import ctypes, time\nif ctypes.CDLL(None).syscall(56, 0x4011, 0, 0, 0, 0) == 0: time.sleep(600)"
+
+
+@unittest.skipUnless(reader_threads.HERE, "it reads threads of x86-64")
+class SampleOfReaderPy(unittest.TestCase):
+    def wait_for(self, pid, line):
+        until = time.monotonic() + 60
+        while line not in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8"):
+            self.assertLess(time.monotonic(), until, f"{line!r} does not come")
+            time.sleep(0.01)
+
+    def test_a_thread_that_does_not_stop_is_let_go(self):
+        with subprocess.Popen([sys.executable, "-c", WAITS_IN_A_CALL], start_new_session=True) as process:
+            try:
+                self.wait_for(process.pid, "State:\tD")
+                with mock.patch.multiple(reader_threads, STOP_WITHIN_S=0.05, places=lambda *_: [0]):
+                    self.assertRaises(TimeoutError, reader_threads.read_record, None, process.pid, process.pid)
+                self.wait_for(process.pid, "TracerPid:\t0\n")
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

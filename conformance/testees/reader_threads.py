@@ -5,6 +5,7 @@ or no C library.
 All that is read of an ELF file is read in the memory of the process: the file may be gone.
 """
 
+import concurrent.futures
 import contextlib
 import ctypes
 import os
@@ -22,7 +23,7 @@ DT_JMPREL, DT_GNU_HASH = 23, 0x6FFFFEF5
 STT_TLS = 6
 DTPMOD64, TPOFF64, TLSDESC = 16, 18, 36  # relocations
 PTRACE_GETREGS, PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 12, 17, 0x4206, 0x4207
-WALL, STOP_WITHIN_S = 0x40000000, 0.5
+WALL, STOP_WITHIN_S = 0x40000000, 2
 FS_BASE = 21  # register of user_regs_struct
 NOT_ALLOCATED = (1 << 64) - 1  # in a dynamic thread vector
 
@@ -210,7 +211,8 @@ def address_of(memory, place, pointer):
 
 @contextlib.contextmanager
 def stopped(tid):
-    """The thread pointer of a thread that stands still meanwhile. OSError: it cannot be stopped."""
+    """The thread pointer of a thread that stands still meanwhile. OSError: it cannot be stopped; TimeoutError: it
+    did not stop in time, and remains traced until the calling thread ends."""
     if ptrace(PTRACE_SEIZE, tid, None, None) != 0:
         raise OSError(ctypes.get_errno(), "PTRACE_SEIZE")
     try:
@@ -218,11 +220,12 @@ def stopped(tid):
         until = time.monotonic() + STOP_WITHIN_S
         status = 0
         while not os.WIFSTOPPED(status):
+            late = time.monotonic() > until  # before the last try, whenever this thread gets to it
             pid, status = os.waitpid(tid, WALL | os.WNOHANG)
             if pid == 0:
                 status = 0
-                if time.monotonic() > until:
-                    raise OSError("it does not stop")
+                if late:
+                    raise TimeoutError("it does not stop")
                 time.sleep(0.0002)
             elif not os.WIFSTOPPED(status):
                 raise OSError("it has ended")
@@ -252,5 +255,12 @@ def read_record(memory, pid, tid):
     ways = places(memory, pid)
     if not ways:
         return None
-    with stopped(tid) as pointer:
-        return sample(memory, ways, pointer)
+
+    def sample_stopped():
+        with stopped(tid) as pointer:
+            return sample(memory, ways, pointer)
+
+    # PTRACE_DETACH refuses a thread that has not stopped yet. Linux lets go of it when its tracer, this one thread,
+    # ends.
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as tracer:
+        return tracer.submit(sample_stopped).result()
