@@ -120,12 +120,11 @@ std::optional<std::string> trace_of(Timeline& timeline, const RequirementResult&
   const auto images = images_of(result);
   Timeline part = without_parts(timeline);
   part.partial = true;
+  part.processes = processes_with(timeline.processes, images, /*only_these=*/true);
   if (timeline.mode == Mode::kReader) {
     part.sessions = scenes_with(timeline.sessions, result);
-    part.processes = processes_with(timeline.processes, images, /*only_these=*/true);
     if (is_judged_alike(part, result)) return to_json(part, limit);
   }
-  part.processes = processes_with(timeline.processes, images, /*only_these=*/true);
   part.sessions = sessions_with(timeline.sessions, images);
   if (is_judged_alike(part, result)) return to_json(part, limit);
   part.processes = processes_with(timeline.processes, images, /*only_these=*/false);
