@@ -246,22 +246,24 @@ std::string replayed_otherwise(const std::string& path,
   return {};
 }
 
-// Checks the whole recording, and the trace of each broken requirement.
-std::string replayed_otherwise(const std::string& dir, const RunResult& run) {
+// Checks the trace of each broken requirement, and the whole recording of a legal program or where
+// there is no trace.
+std::string replayed_otherwise(const Entry& entry, const std::string& dir, const RunResult& run) {
   std::vector<const RequirementResult*> all;
   all.reserve(run.results.size());
-  for (const auto& r : run.results) all.push_back(&r);
-  auto wrong = replayed_otherwise(dir + "/timeline.json", all);
-  for (const auto* r : all) {
-    if (!wrong.empty()) break;
-    const bool broken = r->outcome == Outcome::kFail || r->outcome == Outcome::kWarn;
-    if (r->trace_path.empty() && broken) {
-      wrong = r->requirement->id + " has no trace";
-    } else if (!r->trace_path.empty()) {
-      wrong = replayed_otherwise(r->trace_path, {r});
+  bool has_trace = false;
+  for (const auto& r : run.results) {
+    all.push_back(&r);
+    if (r.trace_path.empty()) {
+      const bool broken = r.outcome == Outcome::kFail || r.outcome == Outcome::kWarn;
+      if (broken) return r.requirement->id + " has no trace";
+      continue;
     }
+    has_trace = true;
+    if (auto wrong = replayed_otherwise(r.trace_path, {&r}); !wrong.empty()) return wrong;
   }
-  return wrong;
+  if (entry.mutant && has_trace) return {};
+  return replayed_otherwise(dir + "/timeline.json", all);
 }
 
 // What a run shows that the entry does not say. Empty lists: all is as it says.
@@ -385,7 +387,7 @@ Outcomes judge_run(const Entry& entry, const Ran& ran, const std::string& dir) {
     return skipped_or_broken(entry, "the program says that this host cannot show it");
   }
   if (entry.command != "elf") {
-    if (auto wrong = replayed_otherwise(dir, run); !wrong.empty()) {
+    if (auto wrong = replayed_otherwise(entry, dir, run); !wrong.empty()) {
       return outcome(Verdict::kBroken, "replay: " + wrong);
     }
   }

@@ -16,6 +16,7 @@ namespace ctxconf::testees {
 namespace {
 
 void good_default() { play({}); }
+void good_busy() { play({.second = Stay::kBusy}); }
 
 void bad_layout() {
   std::vector<Bytes> records;
@@ -324,6 +325,7 @@ constexpr Case kBadRecord[] = {
 
 constexpr Case kGoodRecord[] = {
     {"default", "has three records that do not change", good_default},
+    {"busy", "has a thread that runs all the time", good_busy},
     {"inside-a-structure", "has records that are members of something larger",
      good_inside_a_structure},
     {"unused-capacity", "has arbitrary bytes after the attributes", good_unused_capacity},

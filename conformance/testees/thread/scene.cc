@@ -40,6 +40,7 @@ void announce_ready(const Region* r) {
 void stay(Stay how) {
   if (how == Stay::kAsleep) return done.wait(false);
   while (!done.load(std::memory_order_relaxed)) {
+    if (how == Stay::kWaking) sleep_ms(1);
   }
 }
 
@@ -74,7 +75,7 @@ void play(const Scene& scene) {
     Threads threads;
     for (std::size_t i = 1; i < scene.records.size(); ++i) {
       char* record = scene.place(scene.records[i]);
-      const Stay how = i % 2 == 1 ? Stay::kAsleep : Stay::kBusy;
+      const Stay how = i % 2 == 1 ? Stay::kAsleep : scene.second;
       threads.start([record, how] { hold_record(record, how); });
     }
     if (scene.meanwhile) scene.meanwhile(r);

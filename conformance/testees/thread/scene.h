@@ -24,7 +24,7 @@ extern std::atomic<int> attached;
 void tell_thread(const char* style);
 void announce_ready(const Region* r);
 
-enum class Stay { kAsleep, kBusy };
+enum class Stay { kAsleep, kWaking, kBusy };  // kWaking: runs now and then
 void stay(Stay how);
 
 // The body of a thread whose record does not change.
@@ -45,6 +45,7 @@ struct Scene {
   Bytes context = usual_message();                         // empty: none is published
   std::vector<Bytes> records = usual_bytes();              // of main and further threads
   char* (*place)(const Bytes& record) = in_block;          // where a record goes
+  Stay second = Stay::kWaking;                             // what every second thread does
   std::function<void(const Region&)> meanwhile = nullptr;  // once all are attached
 };
 
