@@ -68,11 +68,6 @@ ctxconf_program(bad_reader SRCS conformance/testees/bad_reader.cc
   DEPS ctxconf_testee_reader ctxconf_adapter_loop PLAIN)
 ctxconf_script_test(reader_testees_test LABELS process
   conformance/testees/reader_testees_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin)
-if(CTXCONF_SANITIZE)  # No sanitizer is in these, and the tests that run them are in the preset gcc12.
-  set_target_properties(driven_process_writer driven_record_writer driven_thread_writer bad_reader
-    PROPERTIES EXCLUDE_FROM_ALL TRUE)
-endif()
-
 # Testees that end badly
 ctxconf_program(bad_adapter SRCS conformance/testees/bad_adapter.cc
   DEPS ctxconf_testee_reader Threads::Threads ctxconf_writer PLAIN)
@@ -87,3 +82,10 @@ ctxconf_script_test(signals_test LABELS ptrace
 ctxconf_script_test(exec_race_test LABELS ptrace
   conformance/end_to_end/exec_race_test.py ${PROJECT_BINARY_DIR}/bin)
 set_tests_properties(exec_race_test PROPERTIES PROCESSORS 2)  # It keeps all processors busy.
+
+if(CTXCONF_SANITIZE)  # No sanitizer is in these, and the tests that run them are in the preset gcc12.
+  set_target_properties(adapter_c adapter_cpp bad_adapter bad_reader ctxconf_adapter_loop ctxconf_testee_reader
+    driven_process_writer driven_record_writer driven_thread_writer report_samples
+    thread_go thread_loader thread_static thread_static_pie thread_unexported
+    PROPERTIES EXCLUDE_FROM_ALL TRUE)
+endif()
