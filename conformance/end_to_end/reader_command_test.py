@@ -24,8 +24,12 @@ BAD_READER = os.path.join(BIN, "bad_reader")
 DEADLINE_S = 300
 CLEAN, FAILED, USAGE, UNREACHABLE, NOT_JUDGED, STALE = range(6)
 REREADS = "pctx.reader.rereads-timestamp"
-# A few seconds of scenes.
-SOME = ("--only", "pctx.reader.*timestamp*", "--only", "tctx.reader.half-ids")
+HALF_IDS = "tctx.reader.half-ids"
+# A few seconds of scenes. In some of them the target updates its context without end, on a processor of its own, for
+# as long as a patient reader tries to read it.
+SOME = ("--only", "pctx.reader.*timestamp*", "--only", HALF_IDS)
+# A fraction of a second, for tests that are not about what the scenes show.
+FEW = ("--only", "pctx.reader.version-supported", "--only", HALF_IDS)
 
 
 def executable(pid):
@@ -118,16 +122,16 @@ class ReaderTest(unittest.TestCase):
         self.ctxconf(FAILED, "replay", trace)
 
     def test_expectations(self):
-        broken = (BAD_READER, "--bad", REREADS)
-        self.ctxconf(FAILED, "reader", *SOME, "--out", self.out, "--", *broken)
+        broken = (BAD_READER, "--bad", "pctx.reader.version-supported:draft")
+        self.ctxconf(FAILED, "reader", *FEW, "--out", self.out, "--", *broken)
         expected = os.path.join(self.folder, "expected.txt")
         self.ctxconf(CLEAN, "expect", "init", expected, "--from", os.path.join(self.out, "result.json"))
         with open(expected, encoding="utf-8") as file:
             text = file.read()
         with open(expected, "w", encoding="utf-8") as file:
             file.write(text.replace("issue=TODO", "issue=https://bugs.example/1"))
-        self.ctxconf(CLEAN, "reader", *SOME, "--expect", expected, "--", *broken)
-        self.ctxconf(STALE, "reader", *SOME, "--expect", expected, "--", BAD_READER)
+        self.ctxconf(CLEAN, "reader", *FEW, "--expect", expected, "--", *broken)
+        self.ctxconf(STALE, "reader", *FEW, "--expect", expected, "--", BAD_READER)
 
     def test_a_reader_that_watches(self):
         self.ctxconf(CLEAN, "reader", "--only", "pctx.reader.late-publication", "--only",
@@ -198,7 +202,7 @@ class ReaderTest(unittest.TestCase):
         with open(adapter, "w", encoding="utf-8") as file:
             file.write(stub.replace("CAPABILITIES = {", "CAPABILITIES = {'reader': {'needs_root': True}, "))
         os.chmod(adapter, 0o755)
-        words = ("reader", "--only", "tctx.reader.half-ids", "--", adapter)
+        words = ("reader", "--only", HALF_IDS, "--", adapter)
         wanted = "says that its reader needs root: run ctxconf as root"
         self.assertIn(wanted, self.as_another_user(UNREACHABLE, *words).stdout)
         self.assertNotIn(wanted, self.ctxconf(CLEAN, *words).stdout)
@@ -221,7 +225,7 @@ class ReaderTest(unittest.TestCase):
     def test_options_of_what_publishes(self):
         done = self.ctxconf(USAGE, "reader", "--expect-resource", "service.name=a", "--", *REFERENCE)
         self.assertIn("--expect-resource", done.stderr)
-        self.ctxconf(CLEAN, "reader", *SOME, "--out", self.out, "--", *REFERENCE)
+        self.ctxconf(CLEAN, "reader", *FEW, "--out", self.out, "--", *REFERENCE)
         for option in (("--expect-resource", "a=b"), ("--expect-trace-id", "1" * 32), ("--expect-span-id", "1" * 16)):
             with self.subTest(option):
                 done = self.ctxconf(USAGE, "replay", os.path.join(self.out, "timeline.json"), *option)

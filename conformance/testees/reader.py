@@ -26,7 +26,7 @@ import reader_threads
 NAMES = (b"[anon_shmem:OTEL_CTX]", b"[anon:OTEL_CTX]", b"/memfd:OTEL_CTX")
 HEADER = struct.Struct("=8sIIQQ")  # signature, version, size, timestamp, pointer
 PAYLOAD_LIMIT = 1 << 20
-PAUSES_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.1)  # while an update goes on
+PAUSES_S = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064)  # while an update goes on
 VARINT, FIXED64, BYTES, GROUP, END_OF_GROUP, FIXED32 = range(6)
 DEEPEST = 30  # of nested values
 
@@ -109,11 +109,12 @@ def look(pid):
 
 def read_process(pid):
     """The same, from as many looks as an update may need."""
+    result, context = look(pid)
     for pause in PAUSES_S:
-        result, context = look(pid)
         if result != "retry":
             break
         time.sleep(pause)
+        result, context = look(pid)
     return result, context
 
 
