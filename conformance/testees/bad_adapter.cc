@@ -72,6 +72,22 @@ std::optional<std::string> read_line() {
   }
 }
 
+// Returns when the process has ended: while it still can be read, an answer about it would be
+// right.
+void end_process(pid_t pid) {
+  kill(pid, SIGKILL);
+  const auto lives = [&] {
+    std::string line;
+    std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), line);
+    const auto name_end = line.rfind(") ");
+    return name_end != std::string::npos && line.find_first_of("ZX", name_end) != name_end + 2;
+  };
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (lives() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 [[noreturn]] void sleep_for_ever() {
   while (true) pause();
 }
@@ -634,7 +650,7 @@ constexpr Kind kKinds[] =
         {.name = "ends-its-target",
          .begin =
              [](const json& q, const std::string& r) {
-               if (q.contains("pid")) kill(q.at("pid").get<pid_t>(), SIGKILL);
+               if (q.contains("pid")) end_process(q.at("pid").get<pid_t>());
                return std::optional(r);
              }},
         {.name = "stops-its-target",
