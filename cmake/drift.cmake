@@ -1,10 +1,9 @@
 # Compares the catalogue with a newer text of an OTEP. libmd: SHA-256 without a cryptography
 # library.
-find_library(CTXCONF_LIBMD md REQUIRED)
 ctxconf_library(ctxconf_drift
   SRCS conformance/requirements/drift.cc conformance/requirements/source_text.cc
   DEPS ctxconf_catalogue)
-target_link_libraries(ctxconf_drift PRIVATE $<BUILD_INTERFACE:${CTXCONF_LIBMD}>)
+target_link_libraries(ctxconf_drift PRIVATE ctxconf_md)
 ctxconf_test(drift_test
   SRCS conformance/requirements/drift_test.cc conformance/requirements/source_text_test.cc
   DEPS ctxconf_drift ctxconf_catalogue)

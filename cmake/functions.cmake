@@ -111,7 +111,7 @@ function(ctxconf_precompile_json)
   endif()
   file(CONFIGURE OUTPUT json_headers.cc CONTENT "")
   ctxconf_library(ctxconf_json_headers
-    SRCS "${PROJECT_BINARY_DIR}/json_headers.cc" DEPS fmt::fmt nlohmann_json::nlohmann_json)
+    SRCS "${PROJECT_BINARY_DIR}/json_headers.cc" DEPS ctxconf_fmt nlohmann_json::nlohmann_json)
   target_precompile_headers(ctxconf_json_headers PRIVATE
     <fmt/format.h> "${PROJECT_SOURCE_DIR}/cmake/json_instances.h" <algorithm> <functional> <map> <optional> <set>
     <span> <string> <variant> <vector>)

@@ -6,8 +6,8 @@ ctxconf_library(ctxconf_report
        conformance/report/fault_table.cc conformance/report/html.cc conformance/report/junit.cc
        conformance/report/markdown.cc conformance/report/operation_figure.cc
        conformance/report/redact.cc conformance/report/result_json.cc conformance/report/wording.cc
-  DEPS ctxconf_golden ctxconf_page_parts ctxconf_verdict fmt::fmt ${json})
-target_link_libraries(ctxconf_report PRIVATE $<BUILD_INTERFACE:${CTXCONF_LIBMD}>)
+  DEPS ctxconf_golden ctxconf_page_parts ctxconf_verdict ctxconf_fmt ${json})
+target_link_libraries(ctxconf_report PRIVATE ctxconf_md)
 
 ctxconf_library(ctxconf_sample_runs SRCS conformance/report/sample_runs.cc DEPS ctxconf_verdict)
 ctxconf_program(report_samples

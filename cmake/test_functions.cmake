@@ -3,7 +3,7 @@
 # GoogleTest is most of what a test's compiler reads, and optimisation takes most of the time. Sanitizers would
 # make it two thirds slower: the libraries under test have them, the tests do not, unless they are SANITIZED.
 add_library(ctxconf_test_flags INTERFACE)
-target_link_libraries(ctxconf_test_flags INTERFACE ctxconf_language GTest::gmock fmt::fmt
+target_link_libraries(ctxconf_test_flags INTERFACE ctxconf_language GTest::gmock ctxconf_fmt
   nlohmann_json::nlohmann_json)
 target_compile_options(ctxconf_test_flags INTERFACE -O0 -g1)
 target_compile_definitions(ctxconf_test_flags INTERFACE

@@ -7,7 +7,7 @@ ctxconf_library(ctxconf_testee
        conformance/testee/protocol.cc
        conformance/testee/testee.cc
        conformance/testee/thread_states.cc conformance/testee/watch_reports.cc
-  DEPS ctxconf_builtin_schema ctxconf_observe fmt::fmt ${json})
+  DEPS ctxconf_builtin_schema ctxconf_observe ctxconf_fmt ${json})
 target_include_directories(ctxconf_testee PRIVATE "${PROJECT_BINARY_DIR}")
 ctxconf_library(ctxconf_repeats SRCS conformance/command/repeats.cc DEPS ctxconf_judge ctxconf_testee)
 ctxconf_test(repeats_test SRCS conformance/command/repeats_test.cc DEPS ctxconf_repeats)

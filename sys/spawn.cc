@@ -14,6 +14,7 @@
 #include <boost/process/v2.hpp>
 #include <boost/process/v2/posix/vfork_launcher.hpp>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -82,6 +83,17 @@ void close_on_exec_from(unsigned first) {
   for (int fd = static_cast<int>(first); fd < open_max; ++fd) fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
+// The number in "/proc/self/fd/N".
+std::optional<int> own_descriptor(std::string_view path) {
+  constexpr std::string_view kFolder = "/proc/self/fd/";
+  int number = 0;
+  if (!path.starts_with(kFolder)) return std::nullopt;
+  path.remove_prefix(kFolder.size());
+  const auto [end, error] = std::from_chars(path.data(), path.data() + path.size(), number);
+  return error == std::errc() && end == path.data() + path.size() ? std::optional(number)
+                                                                  : std::nullopt;
+}
+
 // Boost.Process calls these by name. All but on_setup run in the child, whose memory is this
 // process's memory until the exec (vfork): they change nothing that this process uses but the error
 // code, which so comes back to it. Boost's own code that closes descriptors keeps all below the
@@ -95,6 +107,7 @@ struct Setup {
                                           const char* const*) const {
     if (what.third >= 0) launcher.fd_whitelist.push_back(3);
     if (what.kept >= 0) launcher.fd_whitelist.push_back(what.kept);
+    if (const auto program = own_descriptor(what.path)) launcher.fd_whitelist.push_back(*program);
     return {};
   }
 

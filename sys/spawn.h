@@ -15,7 +15,7 @@
 namespace ctxconf::sys {
 
 struct Spawn {
-  std::string path;
+  std::string path;  // /proc/self/fd/N: the program that our descriptor N names
   std::vector<std::string> argv;
   std::vector<std::string> extra_env;       // replaces a variable with the same key
   std::array<int, 3> stdio = {-1, -1, -1};  // -1: ours

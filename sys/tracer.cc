@@ -1427,16 +1427,4 @@ bool is_under_way(const WatchpointHit& hit, std::uint64_t code) {
   return arch::stores_on(hit.tid, hit.pc, hit.words, code);
 }
 
-Result<std::string> find_trampoline() {
-  std::array<char, PATH_MAX> link{};
-  const auto n = readlink("/proc/self/exe", link.data(), link.size());
-  if (n <= 0) return fail("find trampoline", n < 0 ? errno : ENOENT, "/proc/self/exe");
-  const std::string self(link.data(), static_cast<std::size_t>(n));
-  const auto directory = self.substr(0, self.rfind('/'));
-  for (const auto* location : {"/ctxconf-trampoline", "/../libexec/ctxconf/ctxconf-trampoline"}) {
-    if (access((directory + location).c_str(), X_OK) == 0) return directory + location;
-  }
-  return fail("find trampoline", ENOENT, directory);
-}
-
 }  // namespace ctxconf::sys

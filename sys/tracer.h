@@ -133,8 +133,8 @@ class Tracer {
  public:
   // Starts the program, traced from its first instruction. The error is that of the exec (ENOENT,
   // EACCES, ENOEXEC, ...) with argv[0] as detail, or of ptrace. `trampoline` is the path of
-  // ctxconf-trampoline; see find_trampoline(). The first event is the Execed of the program. Only
-  // one Tracer at a time (EBUSY), used by the thread that launched it; SIGCHLD and the signals
+  // ctxconf-trampoline; see sys/trampoline_file.h. The first event is the Execed of the program.
+  // Only one Tracer at a time (EBUSY), used by the thread that launched it; SIGCHLD and the signals
   // of EndingSignals are blocked in this thread until it is destroyed.
   static Result<Tracer> launch(const Launch& launch, const std::string& trampoline);
 
@@ -235,8 +235,5 @@ class Tracer {
 // Whether a string instruction that is not finished caused the hit; its thread is still stopped.
 // `code`: the eight bytes at its pc, 0 when they could not be copied.
 bool is_under_way(const WatchpointHit& hit, std::uint64_t code);
-
-// Next to the running program or in ../libexec/ctxconf.
-Result<std::string> find_trampoline();
 
 }  // namespace ctxconf::sys

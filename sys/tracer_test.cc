@@ -31,6 +31,7 @@
 #include "sys/process.h"
 #include "sys/spawn.h"
 #include "sys/temporary_file.h"
+#include "sys/trampoline_file.h"
 
 namespace ctxconf::sys {
 namespace {
@@ -164,6 +165,8 @@ struct Recording {
 
 class TracerTest : public testing::Test {
  protected:
+  // The trampoline's descriptor stays open as long as this process exists.
+  static void SetUpTestSuite() { ASSERT_TRUE(find_trampoline()); }
   void TearDown() override {
     EXPECT_TRUE(children_of_this_process().empty());
     EXPECT_EQ(open_fds(), fds_before_);
@@ -1386,10 +1389,25 @@ TEST_F(TracerTest, ADeadlineInThePastStillGivesWhatIsThere) {
   EXPECT_FALSE(none->has_value());
 }
 
-TEST_F(TracerTest, FindsTheTrampolineBesideTheProgram) {
+// Boost.Process closes every descriptor above the highest one that it is told to keep.
+TEST_F(TracerTest, CarriesTheTrampolineInAFileInMemory) {
   const auto found = find_trampoline();
   ASSERT_TRUE(found) << to_string(found.error());
-  EXPECT_EQ(*found, kTrampoline);
+  constexpr std::string_view kFolder = "/proc/self/fd/";
+  ASSERT_TRUE(found->starts_with(kFolder)) << *found;
+  constexpr int kHigh = 100;
+  const Fd high(dup2(std::stoi(found->substr(kFolder.size())), kHigh));
+  ASSERT_TRUE(high.is_open());
+  for (const auto& path : {*found, std::string(kFolder) + std::to_string(kHigh)}) {
+    auto tracer = Tracer::launch(target({"exit", "3"}), path);
+    ASSERT_TRUE(tracer) << path << ": " << to_string(tracer.error());
+    Recording run;
+    run.drive(*tracer);
+    const auto end = run.end_of(tracer->root());
+    ASSERT_TRUE(end) << path;
+    EXPECT_EQ(end->exit_code, 3) << path;
+  }
+  EXPECT_EQ(find_trampoline().value_or(""), *found) << "each call makes a file";
 }
 
 #if defined(__x86_64__)

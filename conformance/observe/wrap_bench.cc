@@ -36,6 +36,7 @@
 #include "conformance/observe/wrap.h"
 #include "sys/spawn.h"
 #include "sys/tracer.h"
+#include "sys/trampoline_file.h"
 
 namespace ctxconf::conformance {
 namespace {

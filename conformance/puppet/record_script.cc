@@ -12,6 +12,7 @@
 #include "conformance/observe/recording.h"
 #include "sys/fd.h"
 #include "sys/tracer.h"
+#include "sys/trampoline_file.h"
 
 namespace ctxconf::conformance::puppet {
 namespace {
@@ -56,14 +57,16 @@ sys::Result<> play_all(const Script& script, Player& player, sys::Fd channel) {
 }  // namespace
 
 sys::Result<std::string> find_puppets() {
-  CTX_ASSIGN_OR_RETURN(trampoline, sys::find_trampoline());
-  std::string folder = trampoline.substr(0, trampoline.rfind('/'));
-  for (const char* name : {"/ctxconf-puppet", "/ctxconf-puppet-slot"}) {
-    if (access((folder + name).c_str(), X_OK) != 0) {
-      return sys::fail("find the scripted process", errno, folder + name);
-    }
+  CTX_ASSIGN_OR_RETURN(folders, sys::program_folders());
+  const auto has_them = [](const std::string& folder) {
+    return access((folder + "ctxconf-puppet").c_str(), X_OK) == 0 &&
+           access((folder + "ctxconf-puppet-slot").c_str(), X_OK) == 0;
+  };
+  const auto folder = std::ranges::find_if(folders, has_them);
+  if (folder == folders.end()) {
+    return sys::fail("find the scripted process", ENOENT, folders.front() + "ctxconf-puppet");
   }
-  return folder;
+  return folder->substr(0, folder->size() - 1);
 }
 
 sys::Result<Played> record_script(const Script& script, const PuppetOptions& options,

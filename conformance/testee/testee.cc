@@ -31,6 +31,7 @@
 #include "sys/fd.h"
 #include "sys/process.h"
 #include "sys/trampoline.h"
+#include "sys/trampoline_file.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -937,7 +938,7 @@ Testee::Answer<void> Testee::exec_self() {
 
 Testee::Answer<void> Testee::exec_idle() {
   auto& s = *state_;
-  const Json argv = {s.options.recording.trampoline, sys::kIdleTrampoline};
+  const Json argv = {sys::path_for_others(s.options.recording.trampoline), sys::kIdleTrampoline};
   const auto refusal = s.exec("process.exec", {{"argv", argv}, {"env", Json::object()}});
   if (!refusal) return std::unexpected(refusal.error());
   // "failed" is acceptable: in another file system the adapter does not find the program.

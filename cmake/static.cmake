@@ -1,0 +1,33 @@
+# Libraries for programs that use shared libraries, and for those that need no other file: a target says by its property
+# CTXCONF_STATIC which of them it is linked to.
+set(if_static "$<BOOL:$<TARGET_PROPERTY:CTXCONF_STATIC>>")
+find_library(CTXCONF_LIBMD md REQUIRED)  # SHA-256 without a cryptography library
+foreach(name IN ITEMS bz2 dw elf lzma md protobuf z capstone)
+  find_library(CTXCONF_STATIC_${name} lib${name}.a)
+  list(APPEND static_libraries "${CTXCONF_STATIC_${name}}")
+endforeach()
+set(CTXCONF_CAN_LINK_STATICALLY OFF)
+if(NOT "${static_libraries}" MATCHES "NOTFOUND" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CTXCONF_SANITIZE)
+  set(CTXCONF_CAN_LINK_STATICALLY ON)
+endif()
+
+add_library(ctxconf_elfutils INTERFACE)
+target_link_libraries(ctxconf_elfutils INTERFACE dw elf "$<${if_static}:lzma;bz2;z>")
+add_library(ctxconf_md INTERFACE)
+target_link_libraries(ctxconf_md INTERFACE "$<IF:${if_static},${CTXCONF_STATIC_md},${CTXCONF_LIBMD}>")
+add_library(ctxconf_protobuf INTERFACE)
+target_link_libraries(ctxconf_protobuf INTERFACE
+  "$<IF:${if_static},${CTXCONF_STATIC_protobuf},protobuf::libprotobuf>")
+add_library(ctxconf_fmt INTERFACE)
+if(CTXCONF_CAN_LINK_STATICALLY)  # Debian's package has no library for this.
+  add_library(ctxconf_static_fmt STATIC cmake/static_fmt.cc)
+  target_compile_features(ctxconf_static_fmt PRIVATE cxx_std_20)
+endif()
+target_link_libraries(ctxconf_fmt INTERFACE "$<IF:${if_static},ctxconf_static_fmt,fmt::fmt>")
+
+# ctxconf_link_statically(TARGET): the linker warns of dlopen, by which libdw would load libdebuginfod; ctxconf never
+# asks it to.
+function(ctxconf_link_statically target)
+  set_target_properties(${target} PROPERTIES CTXCONF_STATIC ON)
+  target_link_options(${target} PRIVATE -static)
+endfunction()

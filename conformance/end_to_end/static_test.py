@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""Runs ctxconf-static in a root file system that has nothing but it, the program that it judges and /proc.
+
+usage: static_test.py BIN_DIR
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = os.path.abspath(sys.argv.pop(1))
+LARGEST = 20 << 20
+NOBODY = 65534
+DEADLINE_S = 120
+# A new mount namespace, so that nothing stays mounted.
+ENTER = """
+set -e
+mount -t proc proc "$1/proc"
+root=$1 user=$2
+shift 2
+exec chroot --userspec="$user:$user" "$root" "$@"
+"""
+
+
+def call(*words):
+    return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          errors="backslashreplace", timeout=DEADLINE_S, check=False)
+
+
+def can_enter():
+    return os.geteuid() == 0 and call("unshare", "--mount", "true").returncode == 0
+
+
+class OneFile(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = os.path.join(folder.name, "ctxconf")
+        subprocess.run(["strip", "-o", self.file, os.path.join(BIN, "ctxconf-static")], check=True)
+
+    def test_it_is_small(self):
+        self.assertLess(os.path.getsize(self.file), LARGEST)
+
+    def test_it_needs_no_library(self):
+        said = call("readelf", "--wide", "--program-headers", "--dynamic", self.file).stdout
+        self.assertIn("LOAD", said)
+        self.assertNotIn("INTERP", said)
+        self.assertNotIn("NEEDED", said)
+
+
+@unittest.skipUnless(can_enter(), "needs root, and mounts")
+class EmptyRoot(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = folder.name
+        os.chmod(self.root, 0o755)
+        os.mkdir(os.path.join(self.root, "proc"))
+        os.mkdir(os.path.join(self.root, "out"))
+        os.chmod(os.path.join(self.root, "out"), 0o1777)
+        for name, program in (("ctxconf", "ctxconf-static"), ("writer", "thread_static_pie")):
+            shutil.copy(os.path.join(BIN, program), os.path.join(self.root, name))
+
+    def ctxconf(self, code, *words, user=0):
+        done = call("unshare", "--mount", "sh", "-c", ENTER, "sh", self.root, str(user), "/ctxconf", *words)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout
+
+    def test_what_needs_no_program(self):
+        self.assertRegex(self.ctxconf(0, "--version"), r"^ctxconf \d")
+        self.assertIn("pctx.header.layout", self.ctxconf(0, "list"))
+        self.assertIn("ptrace", self.ctxconf(0, "doctor"))
+        self.assertIn("otel_thread_ctx_v1", self.ctxconf(0, "elf", "/writer"))
+
+    def test_a_program_is_judged_and_judged_again(self):
+        for user in (0, NOBODY):
+            with self.subTest(user=user):
+                out = f"/out/{user}"
+                self.ctxconf(0, "wrap", "--out", out, "--", "/writer", "--good", "default", user=user)
+                with open(self.root + out + "/result.json", encoding="utf-8") as file:
+                    results = json.load(file)["results"]
+                passed = {r["id"] for r in results if r["outcome"] == "pass"}
+                self.assertGreaterEqual(passed, {"pctx.header.layout", "tctx.record.layout"})
+                self.ctxconf(0, "replay", out + "/timeline.json", user=user)
+
+    def test_a_failure_is_shown(self):
+        said = self.ctxconf(1, "wrap", "--", "/writer", "--bad", "tctx.record.layout", user=NOBODY)
+        self.assertIn("tctx.record.layout", said)
+
+    @unittest.skipUnless(shutil.which("strace"), "strace is not installed")
+    def test_it_opens_only_what_it_judges(self):
+        traced = ENTER.replace("exec chroot", "exec strace -f -e trace=execve,open,openat -o /dev/fd/2 chroot")
+        done = call("unshare", "--mount", "sh", "-c", traced, "sh", self.root, "0", "/ctxconf", "elf", "/writer")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        _, _, calls = done.stderr.partition('execve("/ctxconf"')
+        opened = set(re.findall(r'open(?:at)?\((?:AT_FDCWD, )?"(/[^"]*)"', calls))
+        self.assertIn("/writer", opened)
+        self.assertEqual({path for path in opened if not path.startswith("/proc/")}, {"/writer"})
+
+
+if __name__ == "__main__":
+    unittest.main()
