@@ -25,6 +25,17 @@ install(DIRECTORY golden/maps golden/process-context golden/schema golden/src go
   DESTINATION "${CMAKE_INSTALL_DATADIR}/ctxconf/golden" COMPONENT programs)
 install(FILES golden/manifest.json
   DESTINATION "${CMAKE_INSTALL_DATADIR}/ctxconf/golden" COMPONENT programs)
+# What scripts/release packs: the static program, and what `ctxconf reader` and `ctxconf puppet` start.
+if(TARGET ctxconf-static AND TARGET ctxconf-puppet)
+  set(reader_libraries ${elf_testees})
+  list(FILTER reader_libraries INCLUDE REGEX "^slot_")
+  add_custom_target(release_programs DEPENDS ${puppet_programs} ${reader_libraries})
+  install(PROGRAMS $<TARGET_FILE:ctxconf-static> DESTINATION bin RENAME ctxconf COMPONENT release EXCLUDE_FROM_ALL)
+  install(PROGRAMS $<TARGET_FILE:ctxconf-trampoline> DESTINATION libexec/ctxconf COMPONENT release EXCLUDE_FROM_ALL)
+  foreach(program IN LISTS puppet_programs reader_libraries)
+    install(PROGRAMS $<TARGET_FILE:${program}> DESTINATION libexec/ctxconf COMPONENT release EXCLUDE_FROM_ALL)
+  endforeach()
+endif()
 install(FILES LICENSE README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT programs)
 
 ctxconf_script_test(ctxconf_install_test LABELS ptrace

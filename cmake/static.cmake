@@ -29,5 +29,5 @@ target_link_libraries(ctxconf_fmt INTERFACE "$<IF:${if_static},ctxconf_static_fm
 # asks it to.
 function(ctxconf_link_statically target)
   set_target_properties(${target} PROPERTIES CTXCONF_STATIC ON)
-  target_link_options(${target} PRIVATE -static)
+  target_link_options(${target} PRIVATE -static -Wl,--build-id=sha1)
 endfunction()

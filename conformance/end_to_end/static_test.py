@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs ctxconf-static in a root file system that has nothing but it, the program that it judges and /proc.
+"""Runs a static ctxconf in a root file system that has nothing but it, the program that it judges and /proc.
 
-usage: static_test.py BIN_DIR
+usage: static_test.py CTXCONF WRITER     the latter is thread_static_pie
 """
 
 import json
@@ -13,7 +13,8 @@ import sys
 import tempfile
 import unittest
 
-BIN = os.path.abspath(sys.argv.pop(1))
+CTXCONF, WRITER = map(os.path.abspath, sys.argv[1:3])
+del sys.argv[1:3]
 LARGEST = 20 << 20
 NOBODY = 65534
 DEADLINE_S = 120
@@ -41,7 +42,7 @@ class OneFile(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.file = os.path.join(folder.name, "ctxconf")
-        subprocess.run(["strip", "-o", self.file, os.path.join(BIN, "ctxconf-static")], check=True)
+        subprocess.run(["strip", "-o", self.file, CTXCONF], check=True)
 
     def test_it_is_small(self):
         self.assertLess(os.path.getsize(self.file), LARGEST)
@@ -63,8 +64,8 @@ class EmptyRoot(unittest.TestCase):
         os.mkdir(os.path.join(self.root, "proc"))
         os.mkdir(os.path.join(self.root, "out"))
         os.chmod(os.path.join(self.root, "out"), 0o1777)
-        for name, program in (("ctxconf", "ctxconf-static"), ("writer", "thread_static_pie")):
-            shutil.copy(os.path.join(BIN, program), os.path.join(self.root, name))
+        for name, program in (("ctxconf", CTXCONF), ("writer", WRITER)):
+            shutil.copy(program, os.path.join(self.root, name))
 
     def ctxconf(self, code, *words, user=0):
         done = call("unshare", "--mount", "sh", "-c", ENTER, "sh", self.root, str(user), "/ctxconf", *words)

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""Prints the Debian packages whose code is in ctxconf-static, as SPDX 2.3, and copies their licences.
+
+usage: sbom.py BUILD_DIR VERSION LICENCES_DIR
+"""
+
+import datetime
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+BUILD, VERSION, LICENCES = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
+# Their code is in headers, which no list of the linker names.
+HEADERS = ("libboost1.81-dev", "libcli11-dev", "libfmt-dev", "libvalijson-dev", "nlohmann-json3-dev")
+
+
+def output(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def linked_files():
+    """The archives and start files that the linker took, by its own list."""
+    command = output("ninja", "-C", BUILD, "-t", "commands", "-s", "bin/ctxconf-static").splitlines()[-1]
+    command = command.replace("-o bin/ctxconf-static", "-o /dev/null -Wl,--trace")
+    said = subprocess.run(command, shell=True, cwd=BUILD, capture_output=True, text=True, check=True)
+    return sorted({os.path.realpath(path) for path in re.findall(r"^\(?(/usr/\S+\.[ao])", said.stdout, re.M)})
+
+
+def package_of(path):
+    for name in (path, path.removeprefix("/usr")):
+        done = subprocess.run(["dpkg", "--search", name], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return done.stdout.split(":")[0]
+    sys.exit(f"sbom.py: no package has {path}")
+
+
+def described(package):
+    version, source, homepage = output(
+        "dpkg-query", "--show", "--showformat=${Version}\t${source:Package}\t${Homepage}", package).split("\t")
+    return {
+        "SPDXID": "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", package),
+        "name": package,
+        "versionInfo": version,
+        "sourceInfo": f"built from the Debian source package {source}",
+        "homepage": homepage or "NOASSERTION",
+        "downloadLocation": "NOASSERTION",
+        "filesAnalyzed": False,
+        "licenseConcluded": "NOASSERTION",
+        "licenseDeclared": "NOASSERTION",
+        "copyrightText": f"licenses/{package}",
+        "externalRefs": [{
+            "referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
+            "referenceLocator": f"pkg:deb/debian/{package}@{version}"}],
+    }
+
+
+packages = sorted({package_of(path) for path in linked_files()} | set(HEADERS))
+LICENCES.mkdir(parents=True, exist_ok=True)
+for one in packages:
+    shutil.copyfile(f"/usr/share/doc/{one}/copyright", LICENCES / one)
+made = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc)
+parts = [described(one) for one in packages]
+print(json.dumps({
+    "spdxVersion": "SPDX-2.3",
+    "dataLicense": "CC0-1.0",
+    "SPDXID": "SPDXRef-DOCUMENT",
+    "name": f"ctxconf-{VERSION}",
+    "documentNamespace": f"https://spdx.org/spdxdocs/ctxconf-{VERSION}",
+    "creationInfo": {"created": made.strftime("%Y-%m-%dT%H:%M:%SZ"), "creators": ["Tool: scripts/sbom.py"]},
+    "packages": [{
+        "SPDXID": "SPDXRef-ctxconf", "name": "ctxconf", "versionInfo": VERSION, "downloadLocation": "NOASSERTION",
+        "filesAnalyzed": False, "licenseConcluded": "NOASSERTION", "licenseDeclared": "Apache-2.0",
+        "copyrightText": "NOASSERTION"}, *parts],
+    "relationships": [
+        {"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": "SPDXRef-ctxconf"},
+        *({"spdxElementId": "SPDXRef-ctxconf", "relationshipType": "STATIC_LINK", "relatedSpdxElement": p["SPDXID"]}
+          for p in parts)],
+}, indent=2))
