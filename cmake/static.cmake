@@ -6,8 +6,11 @@ foreach(name IN ITEMS bz2 dw elf lzma md protobuf z capstone)
   find_library(CTXCONF_STATIC_${name} lib${name}.a)
   list(APPEND static_libraries "${CTXCONF_STATIC_${name}}")
 endforeach()
+# The builds with g++ alone: a release is made of one, and another link would make `scripts/test` slower.
 set(CTXCONF_CAN_LINK_STATICALLY OFF)
-if(NOT "${static_libraries}" MATCHES "NOTFOUND" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CTXCONF_SANITIZE)
+if("${static_libraries}" MATCHES "NOTFOUND")
+  message(STATUS "No ctxconf-static: a static library is not installed (${static_libraries})")
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CTXCONF_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   set(CTXCONF_CAN_LINK_STATICALLY ON)
 endif()
 

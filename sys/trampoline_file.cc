@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -36,6 +37,8 @@ namespace {
 
 constexpr const char* kName = "ctxconf-trampoline";
 
+std::string path_of(const Fd& file) { return "/proc/self/fd/" + std::to_string(file.get()); }
+
 Result<Fd> trampoline_in_memory() {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   Fd low(memfd_create(kName, kFlags | MFD_EXEC));
@@ -50,6 +53,8 @@ Result<Fd> trampoline_in_memory() {
       0) {
     return fail("fcntl", errno, kName);
   }
+  // A security module may allow no program in memory.
+  if (access(path_of(file).c_str(), X_OK) != 0) return fail("access", errno, path_of(file));
   return file;
 }
 
@@ -64,21 +69,33 @@ Result<std::array<std::string, 2>> program_folders() {
   return std::array{own, own + "../libexec/ctxconf/"};
 }
 
+namespace {
+
+std::optional<std::string> installed_trampoline() {
+  const auto folders = program_folders();
+  if (!folders) return std::nullopt;
+  for (const auto& folder : *folders) {
+    if (access((folder + kName).c_str(), X_OK) == 0) return folder + kName;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Result<std::string> find_trampoline() {
   static const Result<Fd> file = trampoline_in_memory();
-  if (file) return "/proc/self/fd/" + std::to_string(file->get());
-  if (const auto folders = program_folders()) {
-    for (const auto& folder : *folders) {
-      if (access((folder + kName).c_str(), X_OK) == 0) return folder + kName;
-    }
-  }
+  if (file) return path_of(*file);
+  if (const auto installed = installed_trampoline()) return *installed;
   return std::unexpected(file.error());
 }
 
-std::string path_for_others(const std::string& path) {
+std::string trampoline_for_others() {
+  if (const auto installed = installed_trampoline()) return *installed;
   constexpr std::string_view kOurs = "/proc/self/";
-  if (!path.starts_with(kOurs)) return path;
-  return "/proc/" + std::to_string(getpid()) + "/" + path.substr(kOurs.size());
+  std::string path = find_trampoline().value_or("");
+  if (path.starts_with(kOurs))
+    path.replace(0, kOurs.size(), "/proc/" + std::to_string(getpid()) + "/");
+  return path;
 }
 
 }  // namespace ctxconf::sys

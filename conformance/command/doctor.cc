@@ -10,6 +10,7 @@
 #include "conformance/verdict/exit_code.h"
 #include "sys/capabilities.h"
 #include "sys/confinement.h"
+#include "sys/trampoline_file.h"
 
 namespace ctxconf::conformance {
 std::string facts_text(std::span<const sys::HostFact> facts) {
@@ -41,7 +42,12 @@ int doctor() {
                     "\nWhich running processes it lets ctxconf attach reach:\n\n" +
                     facts_text(reach.facts()) + "\n";
   const bool wrap = host.has(sys::kHostPtrace);
-  out += fmt::format("ctxconf wrap    {}\n", wrap ? "works" : "does not work here: needs ptrace");
+  if (const auto trampoline = sys::find_trampoline(); !trampoline) {
+    out += fmt::format("ctxconf wrap    does not work here: {}\n                {}\n",
+                       sys::to_string(trampoline.error()), kHowToStartPrograms);
+  } else {
+    out += fmt::format("ctxconf wrap    {}\n", wrap ? "works" : "does not work here: needs ptrace");
+  }
   if (reach.has(sys::kReachSameUser)) {
     out +=
         fmt::format("ctxconf attach  works, for processes of {}{}\n",

@@ -359,10 +359,7 @@ int prepare_recording(const JudgeOptions& options, const Prepared& prepared,
   if (const int code = check_proc(what); code != 0) return code;
   const auto trampoline = sys::find_trampoline();
   if (!trampoline) {
-    return complain(
-        kExitUnreachable, sys::to_string(trampoline.error()),
-        "ctxconf starts programs from a file in memory: set vm.memfd_noexec=0, or install "
-        "ctxconf-trampoline next to ctxconf");
+    return complain(kExitUnreachable, sys::to_string(trampoline.error()), kHowToStartPrograms);
   }
   recording.limits.judge = &state_judge();
   // A run of an adapter records it many times.

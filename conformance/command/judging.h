@@ -56,6 +56,10 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
                  RunResult* judged = nullptr);
 
 inline constexpr const char* kHowToMountProc = "mount -t proc proc /proc";
+// ctxconf starts programs by one that it carries in itself.
+inline constexpr const char* kHowToStartPrograms =
+    "allow files in memory to be executed (vm.memfd_noexec=0 or 1), or install ctxconf-trampoline "
+    "next to ctxconf";
 bool has_proc();
 // Checks for /proc, which every command needs that starts or observes processes. Returns 0, or the
 // exit code after a complaint.

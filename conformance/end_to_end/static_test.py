@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs a static ctxconf in a root file system that has nothing but it, the program that it judges and /proc.
 
-usage: static_test.py CTXCONF WRITER     the latter is thread_static_pie
+usage: static_test.py CTXCONF WRITER TRAMPOLINE     thread_static_pie and ctxconf-trampoline
 """
 
 import json
@@ -13,8 +13,8 @@ import sys
 import tempfile
 import unittest
 
-CTXCONF, WRITER = map(os.path.abspath, sys.argv[1:3])
-del sys.argv[1:3]
+CTXCONF, WRITER, TRAMPOLINE = map(os.path.abspath, sys.argv[1:4])
+del sys.argv[1:4]
 LARGEST = 20 << 20
 NOBODY = 65534
 DEADLINE_S = 120
@@ -93,9 +93,42 @@ class EmptyRoot(unittest.TestCase):
         said = self.ctxconf(1, "wrap", "--", "/writer", "--bad", "tctx.record.layout", user=NOBODY)
         self.assertIn("tctx.record.layout", said)
 
+    def test_it_runs_without_standard_descriptors(self):
+        done = call("unshare", "--mount", "sh", "-c", ENTER.replace("exec chroot", "exec 0<&- 1>&- 2>&-; exec chroot"),
+                    "sh", self.root, "0", "/ctxconf", "wrap", "--out", "/out/closed", "--", "/writer", "--good", "default")
+        self.assertEqual(done.returncode, 3, "its report goes nowhere")
+        with open(self.root + "/out/closed/result.json", encoding="utf-8") as file:
+            outcomes = {r["id"]: r["outcome"] for r in json.load(file)["results"]}
+        self.assertEqual(outcomes["pctx.header.layout"], "pass")
+
+    def test_a_host_that_executes_no_file_in_memory(self):
+        """The setting is that of a PID namespace."""
+        refusing = ("unshare", "--mount", "--pid", "--fork", "sh", "-c",
+                    "mount -t proc proc /proc && echo 2 >/proc/sys/vm/memfd_noexec || exit 77\n" + ENTER,
+                    "sh", self.root, "0", "/bin/ctxconf")
+        judge = ("wrap", "--", "/writer", "--good", "default")
+        os.mkdir(os.path.join(self.root, "bin"))
+        os.mkdir(os.path.join(self.root, "libexec"))
+        os.mkdir(os.path.join(self.root, "libexec/ctxconf"))
+        os.rename(os.path.join(self.root, "ctxconf"), os.path.join(self.root, "bin/ctxconf"))
+        done = call(*refusing, *judge)
+        if done.returncode == 77:
+            self.skipTest("this kernel has no vm.memfd_noexec")
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn("vm.memfd_noexec", done.stderr)
+        self.assertIn("vm.memfd_noexec", call(*refusing, "doctor").stdout)
+        for folder in ("libexec/ctxconf", "bin"):
+            with self.subTest(folder):
+                path = os.path.join(self.root, folder, "ctxconf-trampoline")
+                shutil.copy(TRAMPOLINE, path)
+                done = call(*refusing, *judge)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+                os.remove(path)
+
     @unittest.skipUnless(shutil.which("strace"), "strace is not installed")
     def test_it_opens_only_what_it_judges(self):
-        traced = ENTER.replace("exec chroot", "exec strace -f -e trace=execve,open,openat -o /dev/fd/2 chroot")
+        # With this libdw would look for its client of such a server.
+        traced = "export DEBUGINFOD_URLS=http://127.0.0.1:9\n" + ENTER.replace("exec chroot", "exec strace -f -e trace=execve,open,openat -o /dev/fd/2 chroot")
         done = call("unshare", "--mount", "sh", "-c", traced, "sh", self.root, "0", "/ctxconf", "elf", "/writer")
         self.assertEqual(done.returncode, 0, done.stderr)
         _, _, calls = done.stderr.partition('execve("/ctxconf"')

@@ -56,17 +56,21 @@ sys::Result<> play_all(const Script& script, Player& player, sys::Fd channel) {
 
 }  // namespace
 
+constexpr std::array kPuppets = {"/ctxconf-puppet", "/ctxconf-puppet-slot"};
+
 sys::Result<std::string> find_puppets() {
   CTX_ASSIGN_OR_RETURN(folders, sys::program_folders());
-  const auto has_them = [](const std::string& folder) {
-    return access((folder + "ctxconf-puppet").c_str(), X_OK) == 0 &&
-           access((folder + "ctxconf-puppet-slot").c_str(), X_OK) == 0;
-  };
-  const auto folder = std::ranges::find_if(folders, has_them);
-  if (folder == folders.end()) {
-    return sys::fail("find the scripted process", ENOENT, folders.front() + "ctxconf-puppet");
+  sys::Error why{};
+  for (std::string folder : folders) {
+    folder.pop_back();
+    const auto missing = std::ranges::find_if(
+        kPuppets, [&](const char* name) { return access((folder + name).c_str(), X_OK) != 0; });
+    if (missing == kPuppets.end()) return folder;
+    const int error = errno;
+    if (why.err == 0 || error != ENOENT)
+      why = {"find the scripted process", error, folder + *missing};
   }
-  return folder->substr(0, folder->size() - 1);
+  return std::unexpected(why);
 }
 
 sys::Result<Played> record_script(const Script& script, const PuppetOptions& options,

@@ -938,10 +938,11 @@ Testee::Answer<void> Testee::exec_self() {
 
 Testee::Answer<void> Testee::exec_idle() {
   auto& s = *state_;
-  const Json argv = {sys::path_for_others(s.options.recording.trampoline), sys::kIdleTrampoline};
+  const Json argv = {sys::trampoline_for_others(), sys::kIdleTrampoline};
   const auto refusal = s.exec("process.exec", {{"argv", argv}, {"env", Json::object()}});
   if (!refusal) return std::unexpected(refusal.error());
-  // "failed" is acceptable: in another file system the adapter does not find the program.
+  // "failed" is acceptable: in another file system, or as another user, the adapter may not find
+  // the program.
   if (*refusal && ((**refusal)["ok"] == true || (**refusal)["error"]["kind"] != "failed")) {
     return std::unexpected(s.refused_exec(**refusal));
   }
