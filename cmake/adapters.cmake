@@ -85,7 +85,7 @@ set_tests_properties(exec_race_test PROPERTIES PROCESSORS 2)  # It keeps all pro
 
 if(CTXCONF_SANITIZE)  # No sanitizer is in these, and the tests that run them are in the preset gcc12.
   set_target_properties(adapter_c adapter_cpp bad_adapter bad_reader ctxconf_adapter_loop ctxconf_testee_reader
-    driven_process_writer driven_record_writer driven_thread_writer report_samples
+    driven_process_writer driven_record_writer driven_thread_writer
     thread_go thread_loader thread_static thread_static_pie thread_unexported
     PROPERTIES EXCLUDE_FROM_ALL TRUE)
 endif()

@@ -116,8 +116,7 @@ function(ctxconf_precompile_json)
     <fmt/format.h> "${PROJECT_SOURCE_DIR}/cmake/json_instances.h" <algorithm> <functional> <map> <optional> <set>
     <span> <string> <variant> <vector>)
   ctxconf_library(ctxconf_json_instances SRCS cmake/json_instances.cc DEPS nlohmann_json::nlohmann_json)
-  # Checks of undefined behaviour in these would make a build slower, and say nothing about ctxconf.
-  target_compile_options(ctxconf_json_instances PRIVATE -O2 -fno-sanitize=undefined)
+  target_compile_options(ctxconf_json_instances PRIVATE -O2)
   foreach(target IN LISTS ARGN)
     target_precompile_headers(${target} REUSE_FROM ctxconf_json_headers)
     target_link_libraries(${target} PRIVATE ctxconf_json_instances)

@@ -194,6 +194,7 @@ SEEN = {
     "bad_tctx_tls_one_definition": lambda p: (
         p.has("slot_tlsdesc.so") and p.has("slot_initial_exec.so")),
     "bad_tctx_record_layout": lambda p: p.all(is_draft),
+    "bad_tctx_record_layout_busy": lambda p: p.all(is_draft),
     "bad_tctx_record_byte_order": lambda p: p.all(
         lambda r: reads(p, r.behind((r.size >> 8) | (r.size & 255) << 8))),
     "bad_tctx_record_trace_id": lambda p: p.printed and p.all(
@@ -366,7 +367,7 @@ class Variants(unittest.TestCase):
                 self.assertGreaterEqual(len(seen), 6)
 
     def test_one_thread_sleeps_and_one_does_not(self):
-        with Program(THREADS["good_tctx_default"]) as program:
+        with Program(THREADS["good_tctx_busy"]) as program:
             self.assertEqual(len(program.records), 3)
             tasks = f"/proc/{program.snapshot.pid}/task"
 

@@ -18,15 +18,18 @@ namespace {
 void good_default() { play({}); }
 void good_busy() { play({.second = Stay::kBusy}); }
 
-void bad_layout() {
+std::vector<Bytes> with_root_span() {
   std::vector<Bytes> records;
   for (const auto& r : usual_records()) {
     const Bytes root("\xb7\x5d\x02\x6b\x16\x92\x03\x13", 8);
     records.push_back(r.trace + r.span + root + '\1' + static_cast<char>(r.entries.size()) +
                       r.area());
   }
-  play_records(records);
+  return records;
 }
+
+void bad_layout() { play_records(with_root_span()); }
+void bad_layout_busy() { play({.records = with_root_span(), .second = Stay::kBusy}); }
 
 void bad_byte_order() {
   std::vector<Bytes> records;
@@ -299,6 +302,7 @@ void good_detached() {
 
 constexpr Case kBadRecord[] = {
     {"tctx.record.layout", "stores a root span id before the valid byte", bad_layout},
+    {"tctx.record.layout:busy", "does so in a thread that runs all the time too", bad_layout_busy},
     {"tctx.record.byte-order", "stores the size in the other byte order", bad_byte_order},
     {"tctx.record.ids-both-or-neither", "has a span id without a trace id",
      bad_ids_both_or_neither},
