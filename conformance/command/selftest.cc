@@ -58,8 +58,8 @@ constexpr std::array kZoo = {"mutants.json", "driven_process_mutants.json",
                              "reader_mutants.json"};
 constexpr std::array kZooCommands = {"wrap", "run", "elf", "reader"};
 constexpr int kCannotBeShownHere = 77;
-constexpr std::size_t kMutantsForOneWhole =
-    4;  // To judge all recordings again would take a tenth longer.
+// To judge every recording again would take a tenth longer.
+constexpr std::size_t kMutantsForOneWhole = 4;
 // Most programs wait for time to pass, and use little of it.
 constexpr unsigned kJobsPerProcessor = 3;
 

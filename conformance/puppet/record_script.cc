@@ -17,6 +17,8 @@
 namespace ctxconf::conformance::puppet {
 namespace {
 
+constexpr std::array kPuppets = {"/ctxconf-puppet", "/ctxconf-puppet-slot"};
+
 class RecordingHost : public PlayerHost {
  public:
   explicit RecordingHost(Recording& recording) : recording_(recording) {}
@@ -55,8 +57,6 @@ sys::Result<> play_all(const Script& script, Player& player, sys::Fd channel) {
 }
 
 }  // namespace
-
-constexpr std::array kPuppets = {"/ctxconf-puppet", "/ctxconf-puppet-slot"};
 
 sys::Result<std::string> find_puppets() {
   CTX_ASSIGN_OR_RETURN(folders, sys::program_folders());
