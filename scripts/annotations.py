@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Prints what is broken in result.json as annotations of GitHub Actions.
 
-usage: annotations.py RESULT_JSON
+usage: annotations.py RESULT_JSON EXIT_CODE
 
-GitHub shows ten of a kind in one step, so more of them are counted in the last one.
+GitHub shows ten of a kind in one step, so more of them are counted in the last one. There may be no RESULT_JSON.
 """
 
 import json
+import os
 import sys
 
 MOST = 10
@@ -39,14 +40,22 @@ def broken(result):
             kind = "notice"
         saw = one["findings"][0]["saw"] if one["findings"] else ""
         yield kind, one["id"], f"{one['strength']} {one['text']}\n{saw}"
+    for problem in result["expectation_problems"]:
+        yield "error", "expectations", f"{problem['text']}\n{problem['mend']}"
 
 
 def main():
-    with open(sys.argv[1], encoding="utf-8") as file:
-        result = json.load(file)
+    path, code = sys.argv[1:]
     lists = {"error": [], "warning": [], "notice": []}
-    for kind, title, text in broken(result):
-        lists[kind].append(annotation(kind, title, text))
+    reason = "see the log"
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            result = json.load(file)
+        reason = result["exit"]["reason"]
+        for kind, title, text in broken(result):
+            lists[kind].append(annotation(kind, title, text))
+    if code != "0" and not lists["error"]:
+        lists["error"].append(annotation("error", "ctxconf", f"exit code {code}: {reason}"))
     for kind, lines in lists.items():
         if len(lines) > MOST:
             more = len(lines) - MOST + 1

@@ -5,6 +5,7 @@ usage: sbom.py BUILD_DIR VERSION LICENCES_DIR
 """
 
 import datetime
+import hashlib
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import urllib.parse
 
 BUILD, VERSION, LICENCES = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
 # Their code is in headers, which no list of the linker names.
@@ -38,6 +40,10 @@ def package_of(path):
     sys.exit(f"sbom.py: no package has {path}")
 
 
+def quoted(word):
+    return urllib.parse.quote(word, safe=".-_~:")
+
+
 def described(package):
     version, source, homepage = output(
         "dpkg-query", "--show", "--showformat=${Version}\t${source:Package}\t${Homepage}", package).split("\t")
@@ -51,25 +57,30 @@ def described(package):
         "filesAnalyzed": False,
         "licenseConcluded": "NOASSERTION",
         "licenseDeclared": "NOASSERTION",
-        "copyrightText": f"licenses/{package}",
+        "licenseComments": f"see licenses/{package}",
+        "copyrightText": "NOASSERTION",
         "externalRefs": [{
             "referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
-            "referenceLocator": f"pkg:deb/debian/{package}@{version}"}],
+            "referenceLocator": f"pkg:deb/debian/{quoted(package)}@{quoted(version)}?arch={ARCH}&distro=debian-12"}],
     }
 
 
+ARCH = output("dpkg", "--print-architecture").strip()
 packages = sorted({package_of(path) for path in linked_files()} | set(HEADERS))
+if "libc6-dev" not in packages:
+    sys.exit("sbom.py: the linker's list of files is not understood")
 LICENCES.mkdir(parents=True, exist_ok=True)
 for one in packages:
     shutil.copyfile(f"/usr/share/doc/{one}/copyright", LICENCES / one)
 made = datetime.datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), datetime.timezone.utc)
 parts = [described(one) for one in packages]
+digest = hashlib.sha256(json.dumps([VERSION, ARCH, parts]).encode()).hexdigest()
 print(json.dumps({
     "spdxVersion": "SPDX-2.3",
     "dataLicense": "CC0-1.0",
     "SPDXID": "SPDXRef-DOCUMENT",
     "name": f"ctxconf-{VERSION}",
-    "documentNamespace": f"https://spdx.org/spdxdocs/ctxconf-{VERSION}",
+    "documentNamespace": f"https://spdx.org/spdxdocs/ctxconf-{VERSION}-{digest}",
     "creationInfo": {"created": made.strftime("%Y-%m-%dT%H:%M:%SZ"), "creators": ["Tool: scripts/sbom.py"]},
     "packages": [{
         "SPDXID": "SPDXRef-ctxconf", "name": "ctxconf", "versionInfo": VERSION, "downloadLocation": "NOASSERTION",
@@ -77,6 +88,6 @@ print(json.dumps({
         "copyrightText": "NOASSERTION"}, *parts],
     "relationships": [
         {"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": "SPDXRef-ctxconf"},
-        *({"spdxElementId": "SPDXRef-ctxconf", "relationshipType": "STATIC_LINK", "relatedSpdxElement": p["SPDXID"]}
-          for p in parts)],
+        *({"spdxElementId": "SPDXRef-ctxconf", "relationshipType": "CONTAINS" if p["name"] in HEADERS else "STATIC_LINK",
+           "relatedSpdxElement": p["SPDXID"]} for p in parts)],
 }, indent=2))

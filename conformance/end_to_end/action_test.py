@@ -52,21 +52,31 @@ class Runner:
         known = {name: one.get("default", "") for name, one in action["inputs"].items()}
         assert set(inputs) <= set(known), inputs
         self.values = {f"inputs.{name}": value for name, value in (known | inputs).items()}
-        self.values |= {"github.action_ref": "v" + VERSION, "github.action_repository": "example/ctxconf"}
+        self.values |= {"github.action_repository": "example/ctxconf", "github.repository": "example/sdk",
+                        "github.server_url": "https://github.example"}
+        self.environment = {}
         self.summary = os.path.join(folder, "summary")
         self.uploads = []
         self.output = ""
         self.failed = False
 
+    def value(self, name):
+        if re.fullmatch(r"steps\.(install|judge)\.outputs\.(bin|exit-code)", name):
+            return self.values.get(name, "")
+        return self.values[name]
+
     def expanded(self, text):
-        return re.sub(r"\$\{\{ *(\S+) *\}\}", lambda m: self.values.get(m.group(1), ""), text)
+        """An expression is a name, or several with || between them."""
+        def first(match):
+            return next(filter(None, (self.value(name.strip()) for name in match.group(1).split("||"))), "")
+        return re.sub(r"\$\{\{(.*?)\}\}", first, str(text))
 
     def holds(self, condition):
         """Of the form always() && a != '' && b != ''; without always() a step runs if none has failed."""
         parts = [part.strip() for part in condition.split("&&")] if condition else []
         always = "always()" in parts
         names = [re.fullmatch(r"(\S+) != ''", part).group(1) for part in parts if part != "always()"]
-        return (always or not self.failed) and all(self.values.get(name) for name in names)
+        return (always or not self.failed) and all(self.value(name) for name in names)
 
     def run(self):
         for number, step in enumerate(self.action["runs"]["steps"]):
@@ -78,11 +88,12 @@ class Runner:
             outputs = os.path.join(self.folder, f"outputs-{number}")
             environment = os.environ | {k: self.expanded(v) for k, v in step["env"].items()} | {
                 "GITHUB_ACTION_PATH": SOURCE, "GITHUB_OUTPUT": outputs, "GITHUB_STEP_SUMMARY": self.summary,
-                "RUNNER_TOOL_CACHE": os.path.join(self.folder, "cache")}
+                "RUNNER_TOOL_CACHE": os.path.join(self.folder, "cache")} | self.environment
             assert step["shell"] == "bash", step
             # What the runner makes of `shell: bash`.
             done = subprocess.run(["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-                                  env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True,
+                                  env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+                                  cwd=os.path.join(self.folder, self.expanded(step.get("working-directory", "."))),
                                   text=True, timeout=DEADLINE_S, check=False)
             self.output += done.stdout + done.stderr
             self.failed = self.failed or done.returncode != 0
@@ -110,9 +121,12 @@ class ActionTest(unittest.TestCase):
         with open(os.path.join(SOURCE, "action.yml"), encoding="utf-8") as file:
             self.action = yaml.safe_load(file)
 
+    def runner(self, command, **inputs):
+        inputs = {"url": "file://" + self.release, "version": VERSION, "options": "--only 'pctx.*'"} | inputs
+        return Runner(self.folder, self.action, command=command, **inputs)
+
     def job(self, command, **inputs):
-        inputs = {"url": "file://" + self.release, "options": "--only 'pctx.*'"} | inputs
-        return Runner(self.folder, self.action, command=command, **inputs).run()
+        return self.runner(command, **inputs).run()
 
     def test_a_job_that_passes(self):
         job = self.job(GOOD)
@@ -120,7 +134,7 @@ class ActionTest(unittest.TestCase):
         self.assertNotIn("::error", job.output)
         self.assertIn("## ctxconf passed", job.summary_text())
         self.assertEqual(job.values["steps.judge.outputs.exit-code"], "0")
-        self.assertEqual(job.uploads, [{"name": "ctxconf", "path": "ctxconf-out", "if-no-files-found": "ignore"}])
+        self.assertEqual(job.uploads, [{"name": "ctxconf", "path": "./ctxconf-out", "if-no-files-found": "ignore"}])
         self.assertTrue(os.path.exists(os.path.join(self.folder, "ctxconf-out/report.html")))
 
     def test_a_job_that_fails_shows_what_and_keeps_its_reports(self):
@@ -155,17 +169,49 @@ class ActionTest(unittest.TestCase):
         self.assertEqual(job.values["steps.judge.outputs.exit-code"], "4", job.output)
         self.assertIn("two  words", job.output)
 
+    def test_the_program_does_not_see_the_inputs(self):
+        job = self.job("env", **{"working-directory": "release"})
+        self.assertNotIn("CTXCONF_ACTION", job.output)
+        self.assertIn(f"PWD={self.release}\n", job.output)
+        self.assertEqual(job.uploads[0]["path"], "release/ctxconf-out")
+        self.assertIn("::error title=ctxconf::exit code 4: ", job.output)
+
+    def test_a_program_that_does_not_start(self):
+        self.job(WRONG_SIZE)
+        job = self.job("./no-such-program")
+        self.assertEqual(job.values["steps.judge.outputs.exit-code"], "3")
+        self.assertIn("::error title=ctxconf::exit code 3: ", job.output)
+        self.assertNotIn("payload-size", job.output, "this is of the job before")
+
     def test_the_program_is_downloaded_once(self):
         self.job(GOOD)
         os.remove(self.archive)
         self.assertFalse(self.job(GOOD).failed)
 
+    def test_where_the_release_is(self):
+        """By default the release with the version of the action's files, in the action's repository."""
+        curl = os.path.join(self.folder, "curl")
+        with open(curl, "w", encoding="utf-8") as file:
+            file.write('#!/bin/sh\nfor word; do :; done\necho "asked for $word"\nexit 22\n')
+        os.chmod(curl, 0o755)
+        for repository, version, path in (("example/ctxconf", "", r"example/ctxconf/releases/download/v\d+\.\d+\.\d+"),
+                                          ("", "v7.0.0", r"example/sdk/releases/download/v7\.0\.0")):
+            with self.subTest(path):
+                runner = self.runner(GOOD, url="", version=version)
+                runner.values["github.action_repository"] = repository
+                runner.environment["PATH"] = self.folder + ":" + os.environ["PATH"]
+                self.assertTrue(runner.run().failed)
+                self.assertRegex(runner.output, rf"https://github\.example/{path}/SHA256SUMS cannot be read")
+
     def test_wrong_inputs(self):
         for inputs, message in (({"mode": "judge"}, "mode is judge"), ({"strict": "yes"}, "strict is yes"),
-                                ({"command": ""}, "command is empty")):
+                                ({"command": ""}, "command is empty"), ({"options": "'"}, "options cannot be split"),
+                                ({"command": "cd sdk && ./a"}, "command cannot be split"),
+                                ({"command": "./a $NO_SUCH_VARIABLE"}, "command cannot be split")):
             with self.subTest(message):
-                job = Runner(self.folder, self.action, **({"command": GOOD, "url": "file://" + self.release} | inputs)).run()
+                job = self.job(**({"command": GOOD} | inputs))
                 self.assertTrue(job.failed)
+                self.assertEqual(job.values["steps.judge.outputs.exit-code"], "2")
                 self.assertIn(message, job.output)
 
     def test_a_release_that_is_not_what_it_says(self):
