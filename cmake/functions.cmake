@@ -115,8 +115,14 @@ function(ctxconf_precompile_json)
   target_precompile_headers(ctxconf_json_headers PRIVATE
     <fmt/format.h> "${PROJECT_SOURCE_DIR}/cmake/json_instances.h" <algorithm> <functional> <map> <optional> <set>
     <span> <string> <variant> <vector>)
-  ctxconf_library(ctxconf_json_instances SRCS cmake/json_instances.cc DEPS nlohmann_json::nlohmann_json)
+  # With AddressSanitizer, which finds what hostile JSON could do, and without checks of undefined behaviour.
+  add_library(ctxconf_json_instances STATIC cmake/json_instances.cc)
+  target_link_libraries(ctxconf_json_instances PUBLIC nlohmann_json::nlohmann_json PRIVATE ctxconf_language)
   target_compile_options(ctxconf_json_instances PRIVATE -O2)
+  string(REPLACE ",undefined" "" sanitizers "${CTXCONF_SANITIZE}")
+  if(sanitizers)
+    target_compile_options(ctxconf_json_instances PRIVATE -fsanitize=${sanitizers} -fno-omit-frame-pointer)
+  endif()
   foreach(target IN LISTS ARGN)
     target_precompile_headers(${target} REUSE_FROM ctxconf_json_headers)
     target_link_libraries(${target} PRIVATE ctxconf_json_instances)

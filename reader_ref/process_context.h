@@ -67,9 +67,9 @@ sys::Result<ContextSample> sample_once(const sys::MemoryReader& memory,
                                        const std::shared_ptr<const ProcessContext>& known);
 
 // How often and how long to wait for a context that is being changed: with the defaults, at most
-// half a second of sleep.
+// 127 ms of sleep.
 struct Patience {
-  int samples = 12;
+  int samples = 8;
   std::chrono::milliseconds first{1};      // doubled after each sample...
   std::chrono::milliseconds longest{100};  // ... up to this
 };

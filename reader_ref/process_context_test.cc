@@ -173,7 +173,13 @@ TEST(ProcessContext, GivesUpOnATimestampThatStaysZero) {
   const auto r = read_context(m);
   EXPECT_FALSE(r.sample.context);
   EXPECT_TRUE(r.sample.busy);
-  EXPECT_EQ(r.slept, (std::vector{1, 2, 4, 8, 16, 32, 64, 100, 100, 100, 100}));
+  EXPECT_EQ(r.slept, (std::vector{1, 2, 4, 8, 16, 32, 64}));
+}
+
+TEST(ProcessContext, ADelayHasALimit) {
+  EXPECT_EQ(delay_after(7, {}), std::chrono::milliseconds(64));
+  EXPECT_EQ(delay_after(8, {}), std::chrono::milliseconds(100));
+  EXPECT_EQ(delay_after(1000, {}), std::chrono::milliseconds(100));
 }
 
 TEST(ProcessContext, GivesUpOnATimestampThatNeverStandsStill) {
@@ -186,7 +192,7 @@ TEST(ProcessContext, GivesUpOnATimestampThatNeverStandsStill) {
   const auto r = read_context(restless);
   EXPECT_FALSE(r.sample.context);
   EXPECT_TRUE(r.sample.busy);
-  EXPECT_EQ(r.slept.size(), 11U);
+  EXPECT_EQ(r.slept.size(), 7U);
 }
 
 TEST(ProcessContext, ReadsNothingButTheHeaderWhileTheTimestampIsZero) {

@@ -21,15 +21,15 @@
 asm(R"(
   .pushsection .rodata
   .balign 16
-  .globl ctxconf_trampoline_begin, ctxconf_trampoline_end
-ctxconf_trampoline_begin:
+  .globl kTrampolineBegin, kTrampolineEnd
+kTrampolineBegin:
   .incbin ")" CTXCONF_TRAMPOLINE R"("
-ctxconf_trampoline_end:
+kTrampolineEnd:
   .popsection
 )");
 extern "C" {
-[[gnu::visibility("hidden")]] extern const char ctxconf_trampoline_begin;
-[[gnu::visibility("hidden")]] extern const char ctxconf_trampoline_end;
+[[gnu::visibility("hidden")]] extern const char kTrampolineBegin;
+[[gnu::visibility("hidden")]] extern const char kTrampolineEnd;
 }
 
 namespace ctxconf::sys {
@@ -46,7 +46,7 @@ Result<Fd> trampoline_in_memory() {
   if (!low.is_open()) return fail("memfd_create", errno, kName);
   Fd file(fcntl(low.get(), F_DUPFD_CLOEXEC, 4));  // Numbers below 4 may be the program's.
   if (!file.is_open()) return fail("fcntl", errno, kName);
-  const std::string_view bytes(&ctxconf_trampoline_begin, &ctxconf_trampoline_end);
+  const std::string_view bytes(&kTrampolineBegin, &kTrampolineEnd);
   if (const int error = write_all(file.get(), bytes); error != 0)
     return fail("write", error, kName);
   if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) !=
