@@ -157,7 +157,7 @@ void check_patience(const sys::MemoryReader& memory, const MapEntry& mapping, bo
         return ++slept < 100;
       });
   FUZZ_CHECK(got.has_value() && got->busy == busy);
-  FUZZ_CHECK(slept == (busy ? 11 : 0));
+  FUZZ_CHECK(slept == (busy ? 7 : 0));
 }
 
 }  // namespace
