@@ -34,7 +34,8 @@ def call(*words):
 
 
 def can_enter():
-    return os.geteuid() == 0 and call("unshare", "--mount", "true").returncode == 0
+    """A container may not allow it, even to root."""
+    return os.geteuid() == 0 and call("unshare", "--mount", "mount", "-t", "proc", "proc", "/proc").returncode == 0
 
 
 class OneFile(unittest.TestCase):
