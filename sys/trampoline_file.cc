@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <optional>
@@ -37,7 +38,10 @@ namespace {
 
 constexpr const char* kName = "ctxconf-trampoline";
 
-std::string path_of(const Fd& file) { return "/proc/self/fd/" + std::to_string(file.get()); }
+// `process`: a pid, or "self".
+std::string path_of(const Fd& file, const std::string& process) {
+  return "/proc/" + process + "/fd/" + std::to_string(file.get());
+}
 
 Result<Fd> trampoline_in_memory() {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -54,48 +58,52 @@ Result<Fd> trampoline_in_memory() {
     return fail("fcntl", errno, kName);
   }
   // A security module may allow no program in memory.
-  if (access(path_of(file).c_str(), X_OK) != 0) return fail("access", errno, path_of(file));
+  const std::string path = path_of(file, "self");
+  if (access(path.c_str(), X_OK) != 0) return fail("access", errno, path);
   return file;
+}
+
+// Made once, and open as long as this process exists.
+const Result<Fd>& file_in_memory() {
+  static const Result<Fd> file = trampoline_in_memory();
+  return file;
+}
+
+Result<std::string> installed_trampoline() {
+  CTX_ASSIGN_OR_RETURN(folder, program_folder_with({kName}, X_OK));
+  return folder + "/" + kName;
 }
 
 }  // namespace
 
-Result<std::array<std::string, 2>> program_folders() {
+Result<std::string> program_folder_with(std::initializer_list<const char*> files, int mode) {
   std::array<char, PATH_MAX> link{};
   const auto n = readlink("/proc/self/exe", link.data(), link.size());
   if (n <= 0) return fail("readlink", n < 0 ? errno : ENOENT, "/proc/self/exe");
   const std::string self(link.data(), static_cast<std::size_t>(n));
-  const std::string own = self.substr(0, self.rfind('/') + 1);
-  return std::array{own, own + "../libexec/ctxconf/"};
-}
-
-namespace {
-
-std::optional<std::string> installed_trampoline() {
-  const auto folders = program_folders();
-  if (!folders) return std::nullopt;
-  for (const auto& folder : *folders) {
-    if (access((folder + kName).c_str(), X_OK) == 0) return folder + kName;
+  const std::string own = self.substr(0, self.rfind('/'));
+  std::optional<Error> why;
+  for (const std::string& folder : {own, own + "/../libexec/ctxconf"}) {
+    const auto missing = std::ranges::find_if(
+        files, [&](const char* file) { return access((folder + "/" + file).c_str(), mode) != 0; });
+    if (missing == files.end()) return folder;
+    const int error = errno;
+    if (!why || error != ENOENT) why = Error{"find programs", error, folder + "/" + *missing};
   }
-  return std::nullopt;
+  return std::unexpected(*why);
 }
-
-}  // namespace
 
 Result<std::string> find_trampoline() {
-  static const Result<Fd> file = trampoline_in_memory();
-  if (file) return path_of(*file);
-  if (const auto installed = installed_trampoline()) return *installed;
+  const auto& file = file_in_memory();
+  if (file) return path_of(*file, "self");
+  if (auto installed = installed_trampoline()) return installed;
   return std::unexpected(file.error());
 }
 
 std::string trampoline_for_others() {
   if (const auto installed = installed_trampoline()) return *installed;
-  constexpr std::string_view kOurs = "/proc/self/";
-  std::string path = find_trampoline().value_or("");
-  if (path.starts_with(kOurs))
-    path.replace(0, kOurs.size(), "/proc/" + std::to_string(getpid()) + "/");
-  return path;
+  const auto& file = file_in_memory();
+  return file ? path_of(*file, std::to_string(getpid())) : "";
 }
 
 }  // namespace ctxconf::sys

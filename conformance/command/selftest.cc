@@ -35,6 +35,7 @@
 #include "sys/ending_signals.h"
 #include "sys/fd.h"
 #include "sys/shaking.h"
+#include "sys/trampoline_file.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -56,6 +57,8 @@ using Json = nlohmann::json;
 constexpr std::array kZoo = {"mutants.json", "driven_process_mutants.json",
                              "driven_thread_mutants.json", "driven_record_mutants.json",
                              "reader_mutants.json"};
+constexpr const char* kHowToNameZoo =
+    "--dir DIR names the directory with mutants.json and its programs";
 constexpr std::array kZooCommands = {"wrap", "run", "elf", "reader"};
 constexpr int kCannotBeShownHere = 77;
 // To judge every recording again would take a tenth longer.
@@ -562,17 +565,16 @@ int selftest(const SelftestCommand& c) {
   const std::string self = fs::read_symlink("/proc/self/exe", error).string();
   std::string directory = c.directory;
   if (directory.empty()) {
-    directory = fs::path(self).parent_path().string();
-    if (!fs::exists(directory + "/mutants.json", error)) {
-      directory = fs::path(self).parent_path().parent_path().string() + "/libexec/ctxconf";
-    }
+    const auto found = sys::program_folder_with({kZoo.front()}, F_OK);
+    if (!found)
+      return complain(kExitUsage, "selftest: " + sys::to_string(found.error()), kHowToNameZoo);
+    directory = *found;
   }
   std::vector<Entry> zoo;
   for (const char* name : kZoo) {
     const auto text = read_file(directory + "/" + name, 16U << 20U);
     if (!text) {
-      return complain(kExitUsage, "selftest: " + sys::to_string(text.error()),
-                      "--dir DIR names the directory with mutants.json and its programs");
+      return complain(kExitUsage, "selftest: " + sys::to_string(text.error()), kHowToNameZoo);
     }
     auto entries = parse_zoo(*text, name, c.all_scenes);
     if (!entries) return complain(kExitUsage, sys::to_string(entries.error()));

@@ -17,8 +17,6 @@
 namespace ctxconf::conformance::puppet {
 namespace {
 
-constexpr std::array kPuppets = {"/ctxconf-puppet", "/ctxconf-puppet-slot"};
-
 class RecordingHost : public PlayerHost {
  public:
   explicit RecordingHost(Recording& recording) : recording_(recording) {}
@@ -59,18 +57,7 @@ sys::Result<> play_all(const Script& script, Player& player, sys::Fd channel) {
 }  // namespace
 
 sys::Result<std::string> find_puppets() {
-  CTX_ASSIGN_OR_RETURN(folders, sys::program_folders());
-  sys::Error why{};
-  for (std::string folder : folders) {
-    folder.pop_back();
-    const auto missing = std::ranges::find_if(
-        kPuppets, [&](const char* name) { return access((folder + name).c_str(), X_OK) != 0; });
-    if (missing == kPuppets.end()) return folder;
-    const int error = errno;
-    if (why.err == 0 || error != ENOENT)
-      why = {"find the scripted process", error, folder + *missing};
-  }
-  return std::unexpected(why);
+  return sys::program_folder_with({"ctxconf-puppet", "ctxconf-puppet-slot"}, X_OK);
 }
 
 sys::Result<Played> record_script(const Script& script, const PuppetOptions& options,
