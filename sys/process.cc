@@ -244,6 +244,14 @@ std::int64_t boottime_difference(const ProcDir& dir) {
              : difference;
 }
 
+std::uint32_t personality_in(const ProcDir& dir) {
+  const auto text = dir.read_file("personality", kSmallFileLimit);
+  if (!text) return 0;
+  std::uint32_t personality = 0;
+  const std::string_view digits = std::string_view(*text).substr(0, text->find('\n'));
+  return to_number(digits, 16, personality) ? personality : 0;
+}
+
 std::vector<std::string> split_at_nul(std::string_view text) {
   std::vector<std::string> out;
   while (!text.empty()) {
@@ -348,15 +356,17 @@ Result<ProcessFacts> process_facts(pid_t pid) {
   if (const auto text = living.read_file("cmdline", kCommandLineLimit)) {
     facts.command_line = split_at_nul(*text);
   }
-  if (const auto text = living.read_file("personality", kSmallFileLimit)) {
-    const std::string_view digits = std::string_view(*text).substr(0, text->find('\n'));
-    if (!to_number(digits, 16, facts.personality)) facts.personality = 0;
-  }
+  facts.personality = personality_in(living);
   facts.boottime_offset_ns = boottime_difference(living);
 
   CTX_RETURN_IF_ERROR(
       process.read_stat());  // check that nothing was missing above only because the process ended
   return facts;
+}
+
+std::uint32_t personality_of(pid_t pid) {
+  const auto living = ProcDir::open_living(pid);
+  return living ? personality_in(*living) : 0;
 }
 
 char thread_state(pid_t tid) {

@@ -552,6 +552,7 @@ TEST(ProcessFacts, DescribeAForkOfThisTest) {
   EXPECT_TRUE(facts->elf64);
   EXPECT_TRUE(facts->little_endian);
   EXPECT_EQ(facts->personality, static_cast<std::uint32_t>(READ_IMPLIES_EXEC));
+  EXPECT_EQ(personality_of(child.pid()), facts->personality);
   EXPECT_EQ(facts->boottime_offset_ns, 0);
   EXPECT_THAT("RS", HasSubstr(std::string(1, facts->state)));
 }

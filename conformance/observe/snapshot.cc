@@ -192,11 +192,11 @@ void SnapshotRecorder::copy_candidate(Candidate& c) {
     for (const auto& r : references) {
       auto block = read_block(memory_, RemoteAddr(r.address), r.size, limits_.payload_kept,
                               limits_.payload_read);
-      const auto behind = RemoteAddr(r.address).plus(r.size);
+      const auto after_payload = RemoteAddr(r.address).plus(r.size);
       const bool whole = block.readable == block.wanted;
       payloads.push_back(c.memory.size());
       c.memory.push_back(std::move(block));
-      if (whole) add_tail(behind);
+      if (whole) add_tail(after_payload);
     }
     const auto stable = [&] {
       const auto again =
@@ -383,7 +383,7 @@ void SnapshotRecorder::add_surroundings(std::vector<Candidate>& candidates) {
     table = MapTable(std::move(all));
   }
   // A process may change its personality after its start.
-  if (const auto facts = sys::process_facts(pid)) image_.personality |= facts->personality;
+  image_.personality |= sys::personality_of(pid);
   for (Candidate& c : candidates) {
     c.neighbours = neighbours_of(c, table);
     c.vm_flags.assign(c.entries.size(), std::nullopt);

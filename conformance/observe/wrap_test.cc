@@ -676,18 +676,18 @@ TEST_F(WrapTest, EvidenceComesBeforeProcessesWithoutAny) {
 
 TEST_F(WrapTest, SaysHowFarItIs) {
   auto o = running(writer("good", "default", 2000ms));
-  std::vector<double> seconds;
+  std::vector<double> times;
   std::vector<std::size_t> processes;
   std::size_t seen = 0;
   o.progress = [&](double s, std::size_t alive, std::size_t found) {
-    seconds.push_back(s);
+    times.push_back(s);
     processes.push_back(alive);
     seen = found;
   };
   record(o);
-  ASSERT_GE(seconds.size(), 2U);
-  EXPECT_TRUE(std::ranges::is_sorted(seconds));
-  EXPECT_GT(seconds.front(), 0.05);
+  ASSERT_GE(times.size(), 2U);
+  EXPECT_TRUE(std::ranges::is_sorted(times));
+  EXPECT_GT(times.front(), 0.05);
   EXPECT_THAT(processes, Each(1U)) << "also while it ends";
   EXPECT_EQ(seen, 1U);
 }
