@@ -22,9 +22,9 @@ T value_at(std::span<const std::byte> bytes, int offset) {
   return value;
 }
 
-void walk_size(std::span<const std::byte> behind, DecodedRecord& d) {
-  const bool all_seen = d.attribute_bytes <= behind.size();
-  AttributeCursor cursor(all_seen ? behind.first(d.attribute_bytes) : behind);
+void walk_size(std::span<const std::byte> after, DecodedRecord& d) {
+  const bool all_seen = d.attribute_bytes <= after.size();
+  AttributeCursor cursor(all_seen ? after.first(d.attribute_bytes) : after);
   while (cursor.next()) ++d.entries;
   if (d.attribute_bytes == 0) {
     d.walk = EntryWalk::kEmpty;
@@ -32,7 +32,7 @@ void walk_size(std::span<const std::byte> behind, DecodedRecord& d) {
     d.walk = cursor.left() == 0 ? EntryWalk::kExact : EntryWalk::kImpossible;
   } else {
     // A truncated entry still shows its length if its head is visible.
-    const auto cut = behind.subspan(cursor.offset());
+    const auto cut = after.subspan(cursor.offset());
     const std::size_t need = cut.size() < kEntryHeadBytes
                                  ? kEntryHeadBytes
                                  : kEntryHeadBytes + std::to_integer<std::size_t>(cut[1]);
@@ -42,8 +42,8 @@ void walk_size(std::span<const std::byte> behind, DecodedRecord& d) {
   if (d.walk == EntryWalk::kImpossible) d.problem = "an entry does not end within the size";
 }
 
-void walk_count(std::span<const std::byte> behind, std::size_t count, DecodedRecord& d) {
-  AttributeCursor cursor(behind);
+void walk_count(std::span<const std::byte> after, std::size_t count, DecodedRecord& d) {
+  AttributeCursor cursor(after);
   while (d.entries < count && cursor.next()) ++d.entries;
   d.attribute_bytes = cursor.offset();
   if (count == 0) {
@@ -118,13 +118,13 @@ DecodedRecord decode_record_as(const RecordFields& layout, std::span<const std::
   d.valid = value_at<std::uint8_t>(bytes, layout.valid);
   d.trace_flags = value_at<std::uint8_t>(bytes, layout.trace_flags);
   d.root_span_id = value_at<std::uint64_t>(bytes, layout.root_span_id);
-  const auto behind = bytes.subspan(layout.fixed_bytes);
+  const auto after = bytes.subspan(layout.fixed_bytes);
   if (layout.size >= 0) {
     const auto size = value_at<std::uint16_t>(bytes, layout.size);
     d.attribute_bytes = other_byte_order ? std::byteswap(size) : size;
-    walk_size(behind, d);
+    walk_size(after, d);
   } else {
-    walk_count(behind, value_at<std::uint8_t>(bytes, layout.count), d);
+    walk_count(after, value_at<std::uint8_t>(bytes, layout.count), d);
   }
   if (d.valid > 1) d.problem = "the valid byte is neither 0 nor 1";
   return d;

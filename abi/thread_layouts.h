@@ -57,7 +57,7 @@ DecodedRecord decode_record_as(const RecordFields& layout, std::span<const std::
 
 struct RecordRecognitionInput {
   SlotSymbol symbol = SlotSymbol::kOther;
-  // What is in memory from the slot's address on: 64 bytes tell most, 640 tell all; hostile.
+  // The memory that begins at the address in the slot: 64 bytes tell most, 640 tell all; hostile.
   std::span<const std::byte> bytes;
   // What the process context says, in any of its forms.
   bool has_max_record_size = false;  // threadlocal.max_record_size

@@ -166,11 +166,11 @@ class Parser {
              std::uint32_t number) {
     if (!enter(depth)) return false;
     for (;;) {
-      std::size_t behind = at;
+      std::size_t after = at;
       std::uint64_t tag = 0;
-      if (at >= bytes.size() || !varint(bytes, behind, 5, tag)) return broken();
+      if (at >= bytes.size() || !varint(bytes, after, 5, tag)) return broken();
       if (tag <= UINT32_MAX && (tag & 7U) == 4) {
-        at = behind;
+        at = after;
         return tag >> 3U == number || broken();
       }
       Field f;

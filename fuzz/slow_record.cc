@@ -80,9 +80,9 @@ SlowDraft slow_t0(std::span<const std::byte> record, SlowEntries& scratch) {
   if (record.size() < 34) return d;
   d.valid = static_cast<std::uint8_t>(byte(record, 32));
   const std::size_t count = byte(record, 33);
-  auto behind = record.subspan(34);
-  if (behind.size() > 65535) behind = behind.first(65535);
-  slow_entries(behind, scratch, count);
+  auto after = record.subspan(34);
+  if (after.size() > 65535) after = after.first(65535);
+  slow_entries(after, scratch, count);
   d.entries = scratch.count;
   d.attribute_bytes = scratch.end;
   d.fit = count == 0 ? SlowFit::kEmpty : d.entries == count ? SlowFit::kExact : SlowFit::kCut;
@@ -97,9 +97,9 @@ SlowDraft slow_sized(std::span<const std::byte> record, bool other_byte_order,
   const std::size_t low = byte(record, other_byte_order ? 27 : 26);
   const std::size_t high = byte(record, other_byte_order ? 26 : 27);
   d.attribute_bytes = low + 256 * high;
-  const auto behind = record.subspan(28);
-  const bool cut = behind.size() < d.attribute_bytes;
-  const auto area = cut ? behind : behind.first(d.attribute_bytes);
+  const auto after = record.subspan(28);
+  const bool cut = after.size() < d.attribute_bytes;
+  const auto area = cut ? after : after.first(d.attribute_bytes);
   slow_entries(area, scratch);
   d.entries = scratch.count;
   if (d.attribute_bytes == 0) {

@@ -173,9 +173,9 @@ class PayloadAnnotator {
     const std::string name =
         is_known ? known->name : fmt::format("field {}, wire type {}", *tag >> 3U, wire);
     std::string text;
-    std::size_t behind = at;
+    std::size_t after = at;
     if (wire == 0) {
-      const auto value = varint(behind, end);
+      const auto value = varint(after, end);
       if (!value) return false;
       text = is_known && known->shape == Shape::kBool
                  ? (*value != 0 ? "true" : "false")
@@ -183,25 +183,25 @@ class PayloadAnnotator {
     } else if (wire == 1 || wire == 5) {
       const std::size_t length = wire == 1 ? 8 : 4;
       if (end - at < length) return false;
-      behind = at + length;
+      after = at + length;
       const auto value = little_endian(payload_.substr(at, length));
       text =
           is_known ? fmt::format("{}", std::bit_cast<double>(value)) : fmt::format("{:#x}", value);
     } else if (wire == 2) {
       const auto length = varint(at, end);
       if (!length || *length > end - at) return false;
-      behind = at + *length;
+      after = at + *length;
       if (is_known && is_message(known->shape) && depth < kDeepestMessage) {
         fields_.add(begin, at - begin, fmt::format("{}, {} bytes", name, *length), depth);
-        return message(known->shape, at, behind, depth + 1);
+        return message(known->shape, at, after, depth + 1);
       }
       text = is_known && known->shape == Shape::kBytes ? fmt::format("{} bytes", *length)
                                                        : quote(payload_.substr(at, *length));
     } else {
       return false;  // groups: no message here has them
     }
-    fields_.add(begin, behind - begin, fmt::format("{} = {}", name, text), depth);
-    at_ = behind;
+    fields_.add(begin, after - begin, fmt::format("{} = {}", name, text), depth);
+    at_ = after;
     return true;
   }
 

@@ -323,8 +323,8 @@ void check_memory(Members& members, const ProcessContextVector& v) {
   const auto mapping_end = v.mapping_address + v.mapping_size;
   const auto payload_end = v.payload_at + v.payload.size();
   const bool apart = payload_end <= v.mapping_address || v.payload_at >= mapping_end;
-  const bool behind = v.payload_at >= v.mapping_address + v.header.size();
-  if (!apart && !(behind && payload_end <= mapping_end)) {
+  const bool after_header = v.payload_at >= v.mapping_address + v.header.size();
+  if (!apart && !(after_header && payload_end <= mapping_end)) {
     members.wrong("payload_at",
                   "the payload is neither inside the mapping after the header nor "
                   "outside the mapping: use a larger mapping.size or another address");

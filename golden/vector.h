@@ -141,8 +141,8 @@ using AnyValue = opentelemetry::proto::common::v1::AnyValue;
 
 // An attribute value in the format of vectors; bad UTF-8 is replaced.
 std::string value_text(const AnyValue& value);
-// The contents of a decoded message, to compare with ProcessContextVector::expect. Of equal keys,
-// takes the last (or the first).
+// The contents of a decoded message, to compare with ProcessContextVector::expect. Takes the last
+// (or the first) of equal keys.
 enum class Repeats { kLast, kFirst };
 ProcessContent content_of(const ProcessContextMessage& message, Repeats repeats = Repeats::kLast);
 

@@ -84,7 +84,10 @@ std::string printable(std::string_view text, std::size_t limit) {
     text.remove_prefix(bytes);
     limit -= bytes;
   }
-  if (!text.empty()) out += "… (" + std::to_string(text.size()) + " bytes more)";
+  if (!text.empty()) {
+    const char* const unit = text.size() == 1 ? " byte" : " bytes";
+    out += "… (" + std::to_string(text.size()) + unit + " more)";
+  }
   return out;
 }
 

@@ -30,6 +30,7 @@ TEST(Printable, ShowsBytesThatAreNoUtf8) {
 TEST(Printable, CutsLongTextBetweenCharacters) {
   EXPECT_EQ(printable("abcdef", 4), "abcd… (2 bytes more)");
   EXPECT_EQ(printable("abc\u00e9", 4), "abc… (2 bytes more)");
+  EXPECT_EQ(printable("abcdef", 5), "abcde… (1 byte more)");
 }
 
 TEST(Printable, CountsCharacters) { EXPECT_EQ(width("caf\u00e9"), 4U); }

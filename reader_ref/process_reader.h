@@ -106,7 +106,7 @@ class ProcessReader {
     bool threads = true;
     std::optional<pid_t> only;
   };
-  // A read, up to the samples of the threads and from there on.
+  // The state of one read, before and after the samples of the threads.
   struct Reading {
     explicit Reading(const Wanted& what) : wanted(what) {}
 

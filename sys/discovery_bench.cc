@@ -2,23 +2,20 @@
 // Both run in turn within each iteration; the result is the ratio of their medians.
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "sys/bench_target.h"
 #include "sys/process.h"
 
 namespace ctxconf::sys {
@@ -64,36 +61,6 @@ bool make_mappings(std::size_t count) {
   return fd >= 0 && ftruncate(fd, static_cast<off_t>(page)) == 0 &&
          mmap(at, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd, 0) == at;
 }
-
-class Target {
- public:
-  explicit Target(std::size_t count) {
-    std::array<int, 2> ready{};
-    if (pipe2(ready.data(), O_CLOEXEC) != 0) abort();
-    pid_ = fork();
-    if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (!make_mappings(count) || write(ready[1], "r", 1) != 1) _exit(1);
-      while (true) pause();
-    }
-    close(ready[1]);
-    char c = 0;
-    made_ = read(ready[0], &c, 1) == 1;
-    close(ready[0]);
-  }
-  Target(const Target&) = delete;
-  Target& operator=(const Target&) = delete;
-  ~Target() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  pid_t pid() const { return pid_; }
-  bool made() const { return made_; }
-
- private:
-  pid_t pid_ = 0;
-  bool made_ = false;
-};
 
 struct Query {  // struct procmap_query of Linux 6.11
   std::uint64_t size, flags, at, begin, end, vma_flags, page_size, offset, inode;
@@ -164,17 +131,11 @@ double milliseconds(Way way, pid_t pid, bool& good) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 void compare(benchmark::State& state, Way ours, const std::vector<Way>& floors) {
   const auto count = static_cast<std::size_t>(state.range(0));
   const RaisedLimit limit(state.range(0) + 1000);
-  const Target target(count);
-  if (!target.made()) {
+  const BenchTarget target([&] { return make_mappings(count); });
+  if (!target.is_prepared()) {
     state.SkipWithError("vm.max_map_count forbids that many mappings");
     return;
   }

@@ -14,8 +14,8 @@
 namespace ctxconf::sys {
 
 // Takes the mappings of one file, ascending, and returns what its PT_LOAD segments have of the
-// file, at their offsets; zeros elsewhere and where nothing can be read. Of several copies in
-// memory the first one counts that is code as the file says. The addresses in the dynamic section
+// file, at their offsets; zeros elsewhere and where nothing can be read. If the memory has several
+// copies, the first one that is code as the file says counts. The addresses in the dynamic section
 // are those of the file again (glibc adds the load bias to some); other relocated words stay as
 // they are in memory. Section headers are not loaded, and the header says that there are none.
 //

@@ -4,8 +4,6 @@
 #include <benchmark/benchmark.h>
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "sys/bench_target.h"
 #include "sys/thread_stop.h"
 #include "sys/tls_variable.h"
 
@@ -56,36 +55,11 @@ class Libraries {
   std::vector<std::string> paths_;
 };
 
-class Target {
- public:
-  explicit Target(const std::vector<std::string>& libraries) {
-    std::array<int, 2> ready{};
-    if (pipe2(ready.data(), O_CLOEXEC) != 0) abort();
-    pid_ = fork();
-    if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      for (const std::string& library : libraries) {
-        if (dlopen(library.c_str(), RTLD_NOW) == nullptr) _exit(1);
-      }
-      if (write(ready[1], "r", 1) != 1) _exit(1);
-      while (true) pause();
-    }
-    close(ready[1]);
-    char c = 0;
-    if (read(ready[0], &c, 1) != 1) abort();
-    close(ready[0]);
-  }
-  Target(const Target&) = delete;
-  Target& operator=(const Target&) = delete;
-  ~Target() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  pid_t pid() const { return pid_; }
-
- private:
-  pid_t pid_ = 0;
-};
+bool load(const std::vector<std::string>& libraries) {
+  return std::ranges::all_of(libraries, [](const std::string& library) {
+    return dlopen(library.c_str(), RTLD_NOW) != nullptr;
+  });
+}
 
 bool bare_maps(pid_t pid) {
   const int fd = open(("/proc/" + std::to_string(pid) + "/maps").c_str(), O_RDONLY | O_CLOEXEC);
@@ -110,12 +84,6 @@ struct Way {
   const char* name;
   std::function<bool()> run;
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Runs all ways in turn within each iteration; the first is the baseline for the others.
 void compare(benchmark::State& state, const std::vector<Way>& ways) {
@@ -144,8 +112,13 @@ void compare(benchmark::State& state, const std::vector<Way>& ways) {
 void compare_resolution(benchmark::State& state, const std::string& library, bool defines) {
   const auto count = static_cast<std::size_t>(state.range(0));
   const Libraries libraries(library, count);
-  const Target first(libraries.paths());
-  const Target second(libraries.paths());
+  const auto load_all = [&] { return load(libraries.paths()); };
+  const BenchTarget first(load_all);
+  const BenchTarget second(load_all);
+  if (!first.is_prepared() || !second.is_prepared()) {
+    state.SkipWithError("the libraries cannot be loaded");
+    return;
+  }
   const std::size_t definitions = defines ? count : 0;
   ElfCache cache;
   compare(state, {{"maps", [&] { return bare_maps(first.pid()); }},
@@ -180,7 +153,7 @@ bool our_stop(pid_t pid) {
 }
 
 void BM_StopThread(benchmark::State& state) {
-  const Target target({});
+  const BenchTarget target([] { return true; });
   compare(state, {{"bare", [&] { return bare_stop(target.pid()); }},
                   {"ours", [&] { return our_stop(target.pid()); }}});
 }

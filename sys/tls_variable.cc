@@ -132,13 +132,13 @@ class AccessFinder {
       if (r.kind == TlsRelocationKind::kOffset) offsets[r.offset] = &r;
     }
     for (const TlsRelocation& r : *relocations) {
-      const auto beside = offsets.find(r.offset + 8);
-      add_access(m, r, beside == offsets.end() ? nullptr : beside->second);
+      const auto next = offsets.find(r.offset + 8);
+      add_access(m, r, next == offsets.end() ? nullptr : next->second);
     }
   }
 
-  // `beside` is the DTPOFF64 directly after it, if there is one.
-  void add_access(std::size_t m, const TlsRelocation& r, const TlsRelocation* beside) {
+  // `next` is the DTPOFF64 directly after it, if there is one.
+  void add_access(std::size_t m, const TlsRelocation& r, const TlsRelocation* next) {
     TlsAccess access;
     switch (r.kind) {
       case TlsRelocationKind::kTlsdesc:
@@ -156,14 +156,14 @@ class AccessFinder {
     access.module = m;
     access.got = RemoteAddr(r.offset + module(m).load_bias);
     access.named = r.symbol != 0;
-    if (r.kind == TlsRelocationKind::kModule && beside == nullptr) {
+    if (r.kind == TlsRelocationKind::kModule && next == nullptr) {
       access.offset_in_got = true;
       access.target = r.word_after;
     } else if (access.named) {
       return bind_by_name(access, r.addend);
     } else {
       const bool pair = r.kind == TlsRelocationKind::kModule;
-      access.target = static_cast<std::uint64_t>(pair ? beside->addend : r.addend);
+      access.target = static_cast<std::uint64_t>(pair ? next->addend : r.addend);
     }
     bind_by_offset(access);
   }

@@ -19,7 +19,7 @@ class LinuxKernel {
   // An ftruncate that cannot kill the process: it consumes the SIGXFSZ that it causes.
   long resize(int fd, std::size_t size);
 
-  // Private, readable, writable. Of the memfd, or anonymous for fd -1.
+  // Maps the memfd, or anonymous memory if `fd` is -1: private, readable and writable.
   long map(std::size_t size, int fd, void** at);
   long unmap(void* at, std::size_t size);
   long close(int fd);

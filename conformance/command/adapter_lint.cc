@@ -249,7 +249,7 @@ class Lint {
         status ? sys::status_number<pid_t>(*status, "TracerPid").value_or(0) : pid_t{0};
     if (session.has_started(process)) {
       if (tracer == 0) return;
-      find(fmt::format("process {} traces its process {}: ctxconf has to trace that itself", tracer,
+      find(fmt::format("process {} traces its process {}: ctxconf must be its tracer", tracer,
                        process));
     } else if (status && only_reads()) {
       note(fmt::format(

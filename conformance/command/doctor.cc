@@ -75,8 +75,7 @@ int doctor() {
         "                this kernel names no mappings: a context shows as /memfd:OTEL_CTX "
         "(deleted), "
         "which is right;\n"
-        "                the two bracketed names, and with them anonymous memory, cannot be "
-        "shown\n";
+        "                a context in anonymous memory cannot be found\n";
   }
   return print(out, kExitClean);
 }

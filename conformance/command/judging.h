@@ -56,7 +56,7 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
                  RunResult* judged = nullptr);
 
 inline constexpr const char* kHowToMountProc = "mount -t proc proc /proc";
-// ctxconf starts programs by one that it carries in itself.
+// ctxconf starts programs through a program that it carries in itself.
 inline constexpr const char* kHowToStartPrograms =
     "allow files in memory to be executed (vm.memfd_noexec=0 or 1), or install ctxconf-trampoline "
     "next to ctxconf";

@@ -18,8 +18,8 @@ class RunProgress {
 
   void begin(std::string_view group, std::string_view check);
   void end() { ++over_; }  // a check
-  // While a check of the group is single-stepped: instructions so far, and for how long. 0: no
-  // longer.
+  // Call it while a check of the group is single-stepped: `steps` instructions in `seconds` so far;
+  // 0 steps: it is over.
   void stepping(std::string_view group, std::uint64_t steps, double seconds);
   bool shows_stepping() const { return terminal_; }
   // A group has `checks`, of which `asked` were asked.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "sys/processor.h"
+
 namespace ctxconf::conformance {
 namespace {
 
@@ -84,18 +86,8 @@ std::string visibility_name(std::uint8_t visibility) {
 }
 
 std::string machine_name(std::uint16_t machine) {
-  switch (machine) {
-    case EM_X86_64:
-      return "x86-64";
-    case EM_AARCH64:
-      return "aarch64";
-    case EM_386:
-      return "i386";
-    case EM_ARM:
-      return "arm";
-    default:
-      return fmt::format("machine {}", machine);
-  }
+  const std::string_view name = sys::processor_of_elf(machine).name;
+  return name.empty() ? fmt::format("machine {}", machine) : std::string(name);
 }
 
 }  // namespace
@@ -151,7 +143,7 @@ bool may_be_local_dynamic(const TlsRelocation& r, const ElfSymbol& symbol) {
 }
 
 bool knows_relocations(const ModuleFacts& module) {
-  return module.machine == EM_X86_64 || module.machine == EM_AARCH64;
+  return sys::processor_of_elf(module.machine).knows_tls_relocations;
 }
 
 std::string describe(const ElfSymbol& s, const char* table) {

@@ -30,7 +30,7 @@ SOURCE, BIN = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
 CTXCONF = os.path.join(BIN, "ctxconf")
 ADAPTER = os.path.join(BIN, "bad_adapter")
 DOC = os.path.join(SOURCE, "docs", "testee-protocol.md")
-ROWS = ("pctx.publish.discoverable", "pctx.update.visible")
+REQUIREMENTS = ("pctx.publish.discoverable", "pctx.update.visible")
 
 # The documented limits, shortened where a test is about them: 10 s become 1 s.
 HANG_SCALE = 0.1
@@ -164,12 +164,12 @@ class Role:
     """A command that drives an adapter: the requirements of its first operations, and how each kind
     ends."""
 
-    def __init__(self, command, rows, kinds, other, options=()):
-        self.command, self.rows, self.kinds, self.other = command, rows, kinds, other
+    def __init__(self, command, requirements, kinds, other, options=()):
+        self.command, self.requirements, self.kinds, self.other = command, requirements, kinds, other
         self.options = options
 
 
-RUN = Role("run", ROWS, KINDS, OTHER, ("--level", "stores"))
+RUN = Role("run", REQUIREMENTS, KINDS, OTHER, ("--level", "stores"))
 UNPLAYED = "the scene could not be played: "
 NOT_WATCHED = r"reported process \d+, which it was not told to watch"
 BLIND = "the reader does not report a plain context"
@@ -250,7 +250,7 @@ class Ending:
         expected = role.kinds.get(kind)
         hangs = expected is not None and expected[0] == TIMEOUT
         scale = HANG_SCALE if hangs or kind in SILENT else ANSWER_SCALE if kind in SLOW else 1
-        self.rows = role.rows[:1] if hangs else role.rows
+        self.requirements = role.requirements[:1] if hangs else role.requirements
         mark = f"CTXCONF_BAD_ADAPTER={uuid.uuid4()}"
         with tempfile.TemporaryDirectory() as folder:
             cwd, out = os.path.join(folder, "cwd"), os.path.join(folder, "out")
@@ -258,8 +258,8 @@ class Ending:
             for path in (cwd, tmp):
                 os.mkdir(path)
             command = [CTXCONF, role.command, "--color", "never", *role.options, *options, "--out", out]
-            for row in self.rows:
-                command += ["--only", row]
+            for requirement in self.requirements:
+                command += ["--only", requirement]
             command += ["--timeout-scale", str(scale)]
             began = time.monotonic()
             ran = subprocess.run(
@@ -280,12 +280,12 @@ class Ending:
             codes, publish, update, said = role.other[kind]
             self.expect(self.exit_code in codes, f"exit code {self.exit_code}")
             self.expect(self.outcomes[0] in publish and self.outcomes[1] in update,
-                        f"the rows are {self.outcomes}")
+                        f"the outcomes are {self.outcomes}")
         else:
             ending, said = expected
             self.expect(self.exit_code == EXIT[ending], f"exit code {self.exit_code}")
             if ending != BROKEN:
-                self.expect(set(self.outcomes) == {ending}, f"the rows are {self.outcomes}")
+                self.expect(set(self.outcomes) == {ending}, f"the outcomes are {self.outcomes}")
             else:
                 self.expect(ADAPTER in self.reason, "the reason does not name the adapter")
         words = " ".join(self.text.split())  # lines are wrapped
@@ -306,7 +306,7 @@ class Ending:
             ElementTree.parse(os.path.join(out, "junit.xml"))
             self.reason = result["exit"]["reason"]
             outcomes = {r["id"]: r["outcome"] for r in result["results"]}
-            return [outcomes[row] for row in self.rows]
+            return [outcomes[requirement] for requirement in self.requirements]
         except (OSError, ValueError, KeyError, ElementTree.ParseError) as error:
             self.problems.append(f"the reports: {error!r}")
         except Exception as error:  # jsonschema is optional
@@ -364,7 +364,7 @@ class Jobs(unittest.TestCase):
                 file.write(STOPPER)
             os.chmod(stopper, 0o755)
             ran = subprocess.run(
-                [CTXCONF, "run", "--jobs", "3", "--only", ROWS[0], "--only", ROWS[1], "--",
+                [CTXCONF, "run", "--jobs", "3", "--only", REQUIREMENTS[0], "--only", REQUIREMENTS[1], "--",
                  stopper, os.path.join(BIN, "adapter_cpp")],
                 stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S,
                 check=False)

@@ -350,7 +350,7 @@ class Case(unittest.TestCase):
         return json.loads(self.read(os.path.join(name, "result.json")))
 
     def outcomes(self, name="out"):
-        return {row["id"]: row["outcome"] for row in self.result(name)["results"]}
+        return {r["id"]: r["outcome"] for r in self.result(name)["results"]}
 
 
 class WrapTest(Case):
@@ -380,17 +380,17 @@ class WrapTest(Case):
         self.assertEqual(right["pctx.update.timestamp-distinct"], "unobservable")
         self.expect_exit(FAILED, *command, "62fe64ff", out=["^FAIL +pctx.payload.utf8"])
         wrong = self.outcomes()
-        self.assertEqual([row for row in wrong if wrong[row] == "fail"], ["pctx.payload.utf8"])
+        self.assertEqual([requirement for requirement in wrong if wrong[requirement] == "fail"], ["pctx.payload.utf8"])
         self.expect_exit(FAILED, "replay", "out/timeline.json", out=["^FAIL +pctx.payload.utf8"])
 
     def test_thread_record_beyond_those_that_are_kept(self):
         command = ("wrap", "--out", "out", "--", PYTHON, "-c", LARGE_RECORDS, BIN)
-        row = "tctx.attrs.ends-on-boundary"
+        requirement = "tctx.attrs.ends-on-boundary"
         self.expect_exit(CLEAN, *command, "0004676f6f64", out="thread samples were not kept")
-        self.assertEqual(self.outcomes()[row], "pass")
-        self.expect_exit(FAILED, *command, "0009626164", out=["^FAIL +" + row])
+        self.assertEqual(self.outcomes()[requirement], "pass")
+        self.expect_exit(FAILED, *command, "0009626164", out=["^FAIL +" + requirement])
         wrong = self.outcomes()
-        self.assertEqual([id for id in wrong if wrong[id] == "fail"], [row])
+        self.assertEqual([id for id in wrong if wrong[id] == "fail"], [requirement])
 
     def test_expected_resource_that_is_missing(self):
         self.expect_exit(FAILED, "wrap", "--expect-resource", "service.name=shop", "--", WRITER,
@@ -517,10 +517,10 @@ class WrapTest(Case):
         self.assertEqual([i["image"] for i in images], [0, 1], images)
         self.assertTrue(all(i["published"] for i in images), images)
         self.assertEqual(len({i["pid"] for i in images}), 1)
-        for row in self.result()["results"]:
-            if row["outcome"] == "pass":
-                self.assertEqual(sorted(f["image"] for f in row["findings"]
-                                        if f["outcome"] == "pass"), [0, 1], row)
+        for result in self.result()["results"]:
+            if result["outcome"] == "pass":
+                self.assertEqual(sorted(f["image"] for f in result["findings"]
+                                        if f["outcome"] == "pass"), [0, 1], result)
 
     def test_launcher_whose_second_image_publishes_nothing(self):
         self.expect_exit(CLEAN, "wrap", "--", TESTEE, "--good", "launcher", "--pause", "60",
@@ -673,9 +673,10 @@ class WrapTest(Case):
                          "--", WRITER, "--hold", "150ms", out="^1 passed, .* of 1 selected")
 
     def test_how_a_program_ends_under_denial_is_compared(self):
-        row = "pctx.publish.survives-total-denial"
-        self.expect_exit(CLEAN, "wrap", "--faults", "--require-observable", "--only", row, "--", WRITER, "--hold",
-                         "100ms", deadline_s=300, out=[f"^INFO +{row}", "it exited 1, but 0 when no call is denied"])
+        requirement = "pctx.publish.survives-total-denial"
+        self.expect_exit(CLEAN, "wrap", "--faults", "--require-observable", "--only", requirement, "--", WRITER,
+                         "--hold", "100ms", deadline_s=300,
+                         out=[f"^INFO +{requirement}", "it exited 1, but 0 when no call is denied"])
 
     def test_require_observable_takes_globs(self):
         wrap = ("--", WRITER, "--hold", "150ms")
@@ -740,10 +741,10 @@ class WrapTest(Case):
     def test_selection(self):
         self.expect_exit(CLEAN, "wrap", "--only", "pctx.header.*", "--skip", "*.version*", "--out",
                          "out", "--", WRITER, "--hold", "150ms")
-        rows = self.outcomes()
-        self.assertIn("pctx.header.signature", rows)
-        for row in rows:
-            self.assertTrue(row.startswith("pctx.header.") and ".version" not in row, row)
+        requirements = self.outcomes()
+        self.assertIn("pctx.header.signature", requirements)
+        for requirement in requirements:
+            self.assertTrue(requirement.startswith("pctx.header.") and ".version" not in requirement, requirement)
 
 
 class UsageTest(Case):
@@ -881,7 +882,7 @@ class UsageTest(Case):
     def test_options_from_a_file(self):
         self.write("options", "wrap --only pctx.header.* # which\n\n  --quiet\n--out\nout\n")
         self.expect_exit(CLEAN, "@options", "--", WRITER, "--quiet", "--hold", "150ms")
-        self.assertTrue(all(row.startswith("pctx.header.") for row in self.outcomes()))
+        self.assertTrue(all(requirement.startswith("pctx.header.") for requirement in self.outcomes()))
 
 
 class FaultsTest(Case):
@@ -906,12 +907,12 @@ class FaultsTest(Case):
         self.assertLessEqual(missing, {f"update:mremap/{e}" for e in ("EPERM", "EINVAL", "ENOMEM")}
                              | {"mmap(MAP_ANONYMOUS)/ENOMEM"}, done)
         # The last one shows that a memfd was published at all.
-        for row in ("memfd-retry", "fallback-anon", "name-failure-ignored", "failure-madvise",
-                    "failure-mmap", "failure-ftruncate", "failure-other-steps"):
-            self.assertEqual(self.outcomes()["pctx.publish." + row], "pass", row)
-        for row in ("pctx.update.timestamp-later", "pctx.header.timestamp-clock",
-                    "pctx.publish.survives-file-size-limit"):
-            self.assertEqual(self.outcomes()[row], "pass", row)
+        for requirement in ("memfd-retry", "fallback-anon", "name-failure-ignored", "failure-madvise",
+                            "failure-mmap", "failure-ftruncate", "failure-other-steps"):
+            self.assertEqual(self.outcomes()["pctx.publish." + requirement], "pass", requirement)
+        for requirement in ("pctx.update.timestamp-later", "pctx.header.timestamp-clock",
+                            "pctx.publish.survives-file-size-limit"):
+            self.assertEqual(self.outcomes()[requirement], "pass", requirement)
         outcomes = self.outcomes()
         self.expect_exit(CLEAN, "replay", "--out", "again", "out/timeline.json")
         self.assertEqual(self.outcomes("again"), outcomes)
@@ -919,7 +920,7 @@ class FaultsTest(Case):
 
     def test_the_matrix_shows_under_which_fault_a_writer_breaks(self):
         denied = "memfd_create+madvise+prctl/EPERM"
-        for row, asked, broken in (
+        for requirement, asked, broken in (
                 ("pctx.publish.failure-madvise", "m*",
                  {"madvise/" + e for e in ("EPERM", "ENOSYS", "EINVAL", "ENOMEM")} | {denied}),
                 ("pctx.publish.failure-other-steps", "clock*",
@@ -928,13 +929,13 @@ class FaultsTest(Case):
                  {"clock/" + how for how in ("frozen", "back", "zero")}),
                 ("pctx.publish.survives-total-denial", "*+*", {denied})):
             # The OTEP leaves open whether a context without MADV_DONTFORK may be published.
-            word = "WARN" if row.endswith("madvise") else "FAIL"
+            word = "WARN" if requirement.endswith("madvise") else "FAIL"
             done = self.expect_exit(FAILED, "wrap", "--strict", "--out", "out", f"--faults={asked}",
-                                    "--", TESTEE, "--quiet", "--bad", row, "--pause", "10",
-                                    "--hold", "50", out=[f"{word} +{row}"])
-            self.assertEqual({name for name, f in self.cells().items() if row in f["requirements"]},
+                                    "--", TESTEE, "--quiet", "--bad", requirement, "--pause", "10",
+                                    "--hold", "50", out=[f"{word} +{requirement}"])
+            self.assertEqual({name for name, f in self.cells().items() if requirement in f["requirements"]},
                              broken, done)
-            again = re.search(f"{word} +{row}.*?  again +(.*?)(?=  offline)", done.unfolded(), re.S)
+            again = re.search(f"{word} +{requirement}.*?  again +(.*?)(?=  offline)", done.unfolded(), re.S)
             again = shlex.split(again.group(1))
             self.assertIn("--inject", again)
             self.assertFalse([word for word in again if word.startswith("--faults")], again)
@@ -1037,13 +1038,13 @@ class InjectTest(Case):
 class ThreadsTest(Case):
     RECORD = r"; \d+: trace [0-9a-f]{32}, span [0-9a-f]{16}"
 
-    def assert_no_thread_row_failed(self, done):
+    def assert_no_thread_requirement_failed(self, done):
         self.assertNotIn("FAIL", done.out, done)
         self.assertNotIn("WARN", done.out, done)
         outcomes = self.outcomes()
-        for row in ("tctx.record.layout", "tctx.attrs.key-in-map", "tctx.tls.dynsym-exported",
-                    "tctx.refdata.schema-version-value"):
-            self.assertEqual(outcomes[row], "pass", row)
+        for requirement in ("tctx.record.layout", "tctx.attrs.key-in-map", "tctx.tls.dynsym-exported",
+                            "tctx.refdata.schema-version-value"):
+            self.assertEqual(outcomes[requirement], "pass", requirement)
 
     def test_reference_writer_with_threads_is_all_green(self):
         for style in ("pointer", "in-place"):
@@ -1052,7 +1053,7 @@ class ThreadsTest(Case):
                     CLEAN, "wrap", "--out", "out", "--", WRITER, "--threads", "3", "--thread-style",
                     style, "--thread-attribute", "http.route=/cart", "--rotate", "1ms", "--hold",
                     "1s")
-                self.assert_no_thread_row_failed(done)
+                self.assert_no_thread_requirement_failed(done)
                 self.assertRegex(done.unfolded(), "3 threads with a record" + self.RECORD +
                                  ", http.route=/cart")
 
@@ -1075,7 +1076,7 @@ class ThreadsTest(Case):
         child = self.start_writer(WRITER, "--threads", "2", "--thread-attribute", "a=b",
                                   "--rotate", "1ms", "--hold", "20s")
         done = self.expect_exit(CLEAN, "attach", "--out", "out", str(child.pid))
-        self.assert_no_thread_row_failed(done)
+        self.assert_no_thread_requirement_failed(done)
         self.assertRegex(done.unfolded(), "2 threads with a record" + self.RECORD)
         self.assertIsNone(child.poll())
 
@@ -1084,7 +1085,7 @@ class ThreadsTest(Case):
             CLEAN, "wrap", "--out", "out", "--", "sh", "-c",
             f"'{WRITER}' --quiet --hold 150ms; exec '{WRITER}' --threads 1 "
             "--thread-attribute a=b --quiet --hold 1s")
-        self.assert_no_thread_row_failed(done)
+        self.assert_no_thread_requirement_failed(done)
 
     def test_failure_shows_the_record(self):
         command = [os.path.join(BIN, "thread_writer"), "--quiet", "--bad", "tctx.record.aligned"]
@@ -1120,9 +1121,9 @@ class ReportsTest(Case):
         self.assertEqual(sum(v for k, v in result["totals"].items()
                              if k not in ("selected", "expected_failures")),
                          result["totals"]["selected"])
-        row = next(r for r in result["results"] if r["id"] == "pctx.header.signature")
-        self.assertEqual((row["outcome"], row["strength"]), ("fail", "MUST"))
-        self.assertTrue(row["findings"][0]["saw"])
+        requirement = next(r for r in result["results"] if r["id"] == "pctx.header.signature")
+        self.assertEqual((requirement["outcome"], requirement["strength"]), ("fail", "MUST"))
+        self.assertTrue(requirement["findings"][0]["saw"])
         suites = ElementTree.fromstring(self.read("out/junit.xml"))
         self.assertEqual((suites.get("tests"), suites.get("failures")),
                          (str(result["totals"]["selected"]), "1"))
@@ -1380,8 +1381,8 @@ class ReportsTest(Case):
         done = self.run_mutant()
         trace = "out/traces/pctx.header.signature.trace"
         self.assertRegex(done.out, f"\n  offline .*ctxconf'? replay --only pctx.header.signature {trace}\n")
-        row = next(r for r in self.result()["results"] if r["id"] == "pctx.header.signature")
-        self.assertEqual(row["trace"], trace)
+        requirement = next(r for r in self.result()["results"] if r["id"] == "pctx.header.signature")
+        self.assertEqual(requirement["trace"], trace)
         # It does not have the shell before the exec.
         self.assertEqual(len(json.loads(self.read("out/timeline.json"))["processes"][0]["images"]), 2)
         (process,) = json.loads(self.read(trace))["processes"]
@@ -1619,18 +1620,18 @@ class ExpectationsTest(Case):
         self.assertIn(b"pctx.header.signature", self.read("known"))
 
     def test_lines(self):
-        row = "pctx.header.signature"
+        requirement = "pctx.header.signature"
         due = "issue=https://bugs.example/1 until=2099-01-01"
         for text, code, about in (
-                (f"fail {row} {due}", CLEAN, "failed as expected"),
-                (f'fail {row} {due} saw="something else"', FAILED, 'listed is "something'),
-                (f"fail {row} issue=https://bugs.example/1 until=2001-01-01", STALE, "2001-01-01"),
-                (f"fail {row} until=2099-01-01", USAGE, "issue"),
-                (f"fail {row} {due}\nfail {row} {due}", USAGE, "line|twice|duplicate"),
+                (f"fail {requirement} {due}", CLEAN, "failed as expected"),
+                (f'fail {requirement} {due} saw="something else"', FAILED, 'listed is "something'),
+                (f"fail {requirement} issue=https://bugs.example/1 until=2001-01-01", STALE, "2001-01-01"),
+                (f"fail {requirement} until=2099-01-01", USAGE, "issue"),
+                (f"fail {requirement} {due}\nfail {requirement} {due}", USAGE, "line|twice|duplicate"),
                 (f"fail pctx.* {due}", USAGE, "glob|\\*"),
-                (f"crash {row} {due}", FAILED, row),
-                (f"bogus {row} {due}", USAGE, "bogus"),
-                (f"fail {row} {due} sow=x", USAGE, "sow")):
+                (f"crash {requirement} {due}", FAILED, requirement),
+                (f"bogus {requirement} {due}", USAGE, "bogus"),
+                (f"fail {requirement} {due} sow=x", USAGE, "sow")):
             with self.subTest(text):
                 self.write("known", "# ctxconf-expect 1\n" + text + "\n")
                 done = self.run_it("wrap", "--expect", "known", "--", *self.BAD)
@@ -1639,7 +1640,7 @@ class ExpectationsTest(Case):
         self.write("known", f"# ctxconf-expect 1\nfail pctx.header.signatrue {due}\n")
         self.expect_exit(STALE, "wrap", "--expect", "known", "--", *self.GOOD,
                          out="did you mean\\s+pctx.header.signature")
-        self.write("known", f"fail {row} {due}\n")
+        self.write("known", f"fail {requirement} {due}\n")
         self.complains(USAGE, "wrap", "--expect", "known", "--", *self.BAD,
                        about=["ctxconf-expect 1"])
 
@@ -1685,10 +1686,10 @@ class AttachTest(Case):
         self.assertRegex(done.out, r"\d+ processes examined, \d+ with a mapping", done)
         images = {i["pid"]: i for i in self.result()["images"]}
         self.assertLessEqual(writers, images.keys(), done)
-        for row in self.result()["results"]:
-            for finding in row["findings"]:
+        for result in self.result()["results"]:
+            for finding in result["findings"]:
                 if finding["pid"] in writers:
-                    self.assertIn(finding["outcome"], ("pass", "na", "unobservable"), row)
+                    self.assertIn(finding["outcome"], ("pass", "na", "unobservable"), result)
 
     def test_program_that_publishes_nothing(self):
         child = self.start("sleep", "60")
@@ -2148,21 +2149,21 @@ class DecodeTest(Case):
 
 class CatalogueTest(Case):
     def test_list(self):
-        rows = json.loads(self.expect_exit(CLEAN, "list", "--json").out)
+        requirements = json.loads(self.expect_exit(CLEAN, "list", "--json").out)
         checks = json.loads(self.expect_exit(CLEAN, "list", "--checks", "--json").out)
-        ids = [row["id"] for row in rows]
+        ids = [r["id"] for r in requirements]
         self.assertEqual(len(set(ids)), len(ids))
         # A rule judges each requirement that the catalogue does not exclude.
-        self.assertEqual([row["id"] for row in checks], [row["id"] for row in rows if "excluded" not in row])
-        self.assertEqual({row["role"] for row in checks}, {"writer", "reader"})
+        self.assertEqual([r["id"] for r in checks], [r["id"] for r in requirements if "excluded" not in r])
+        self.assertEqual({r["role"] for r in checks}, {"writer", "reader"})
         levels = {"writer": ("static", "snapshot", "syscalls", "stores", "steps", "race"),
                   "reader": ("syscalls", "puppet")}
-        for row in checks:
-            self.assertIn(row["level"], levels[row["role"]], row)
-        self.expect_exit(CLEAN, "list", out=f"^{len(rows)} requirements")
+        for requirement in checks:
+            self.assertIn(requirement["level"], levels[requirement["role"]], requirement)
+        self.expect_exit(CLEAN, "list", out=f"^{len(requirements)} requirements")
         self.expect_exit(CLEAN, "list", "--checks", out=f"^{len(checks)} requirements")
         only = self.expect_exit(CLEAN, "list", "--json", "--spec", "4719=2026-04-07").out
-        self.assertEqual({row["otep"] for row in json.loads(only)}, {4719})
+        self.assertEqual({r["otep"] for r in json.loads(only)}, {4719})
 
     def test_selftest_names_a_program_that_was_not_built(self):
         for name in os.listdir(BIN):
@@ -2183,8 +2184,8 @@ class CatalogueTest(Case):
         done = self.expect_exit(CLEAN, "explain", "pctx.fork.dontfork",
                                 out=["pctx.fork.dontfork", "  check ", "  mutant ", "dc"])
         self.assertEqual(done.err, "")
-        for row in json.loads(self.expect_exit(CLEAN, "list", "--checks", "--json").out)[:4]:
-            self.expect_exit(CLEAN, "explain", row["id"], out=re.escape(row["id"]))
+        for requirement in json.loads(self.expect_exit(CLEAN, "list", "--checks", "--json").out)[:4]:
+            self.expect_exit(CLEAN, "explain", requirement["id"], out=re.escape(requirement["id"]))
 
 
 # Takes over the terminal on which it was started, as a full-screen program does.

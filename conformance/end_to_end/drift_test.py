@@ -29,17 +29,17 @@ The hull MUST be dry.
 - It has a keel.
 """
 # For each requirement: the section, the lines, the sentences and their source text.
-ROWS = [("pctx.boat.float", "boats", [3, 3], [1, 1], "Boats float."),
-        ("pctx.boat.carry", "boats", [3, 3], [2, 2], "They carry people."),
-        ("pctx.hull.dry", "hull", [7, 8], [1, 2], "The hull MUST be dry. It has a keel.")]
+REQUIREMENTS = [("pctx.boat.float", "boats", [3, 3], [1, 1], "Boats float."),
+                ("pctx.boat.carry", "boats", [3, 3], [2, 2], "They carry people."),
+                ("pctx.hull.dry", "hull", [7, 8], [1, 2], "The hull MUST be dry. It has a keel.")]
 
 
 def blob(data):
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
-def catalogue(otep=4719, text=BOATS.encode(), rows=ROWS):
-    def row(name, anchor, lines, sentences, source):
+def catalogue(otep=4719, text=BOATS.encode(), requirements=REQUIREMENTS):
+    def requirement(name, anchor, lines, sentences, source):
         return {"id": name, "anchor": anchor, "lines": lines, "sentences": sentences,
                 "fingerprint": hashlib.sha256(source.encode()).hexdigest(), "strength": "MUST",
                 "basis": "keyword", "severity": "error", "role": "writer",
@@ -48,7 +48,7 @@ def catalogue(otep=4719, text=BOATS.encode(), rows=ROWS):
                 "check": "Look at the boat. Prints what it saw.",
                 "mutant": f"Breaks {name} in its way.", "variants": [], "excluded": None}
     return json.dumps({"otep": otep, "revision": "2026-01-02", "source_blob": blob(text),
-                       "requirements": [row(*r) for r in rows]}).encode()
+                       "requirements": [requirement(*r) for r in requirements]}).encode()
 
 
 class DriftTest(unittest.TestCase):
@@ -159,7 +159,7 @@ class DriftTest(unittest.TestCase):
 
     def test_two_texts_at_once(self):
         self.write("threads.json", catalogue(
-            4947, rows=[("tctx" + r[0][4:], *r[1:]) for r in ROWS]))
+            4947, requirements=[("tctx" + r[0][4:], *r[1:]) for r in REQUIREMENTS]))
         self.write("same.md", BOATS.encode())
         self.write("other.md", BOATS.replace("dry", "wet").encode())
         both = ("--catalogue", "boats.json", "--catalogue", "threads.json")

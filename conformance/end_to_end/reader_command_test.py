@@ -78,27 +78,27 @@ class ReaderTest(unittest.TestCase):
             return json.load(file)
 
     def outcomes(self):
-        return {row["id"]: row["outcome"] for row in self.result()["results"]}
+        return {r["id"]: r["outcome"] for r in self.result()["results"]}
 
     def test_the_reference_reader_is_green(self):
         done = self.ctxconf(CLEAN, "reader", "--out", self.out, "--", *REFERENCE)
         self.assertRegex(done.stdout, r"(?m)^\d+ passed, 0 failed")
         self.assertNotIn("published", done.stdout)
-        rows = self.outcomes()
-        self.assertTrue(all(".reader." in row for row in rows))
-        self.assertGreater(list(rows.values()).count("pass"), 80, rows)
-        self.assertNotIn("warn", rows.values())
+        outcomes = self.outcomes()
+        self.assertTrue(all(".reader." in requirement for requirement in outcomes))
+        self.assertGreater(list(outcomes.values()).count("pass"), 80, outcomes)
+        self.assertNotIn("warn", outcomes.values())
         # The reports of all other commands.
         for name in ("timeline.json", "report.html", "summary.md"):
             self.assertGreater(os.path.getsize(os.path.join(self.out, name)), 400, name)
         cases = ElementTree.parse(os.path.join(self.out, "junit.xml")).getroot().findall(".//testcase")
-        self.assertGreaterEqual(len(cases), len(rows))
+        self.assertGreaterEqual(len(cases), len(outcomes))
         self.assertEqual([c.get("name") for c in cases if c.find("failure") is not None], [])
         # The recording is judged again, without the reader.
         timeline = os.path.join(self.out, "timeline.json")
         self.out = os.path.join(self.folder, "again")
         self.ctxconf(CLEAN, "replay", timeline, "--out", self.out)
-        self.assertEqual(self.outcomes(), rows)
+        self.assertEqual(self.outcomes(), outcomes)
 
     def test_a_failure_shows_scene_calls_and_answer(self):
         done = self.ctxconf(FAILED, "reader", *SOME, "--out", self.out, "--", BAD_READER, "--bad", REREADS)
@@ -106,7 +106,7 @@ class ReaderTest(unittest.TestCase):
         self.assertIn("the timestamp was not read again after the payload", done.stdout)
         self.assertRegex(done.stdout, r"process_vm_readv of \d+ 0x[0-9a-f]+\+32 \(header\)")
         self.assertIn("it answered accept", done.stdout)
-        failed = [row for row, outcome in self.outcomes().items() if outcome == "fail"]
+        failed = [requirement for requirement, outcome in self.outcomes().items() if outcome == "fail"]
         self.assertEqual(failed, [REREADS])
         # Each report says what was shown to the reader, what it read, and what it made of it.
         cases = ElementTree.parse(os.path.join(self.out, "junit.xml")).getroot().findall(".//testcase")
@@ -118,7 +118,7 @@ class ReaderTest(unittest.TestCase):
             self.assertRegex(report, r"process_vm_readv of \d+ 0x[0-9a-f]+\+32 \(header\)")
             self.assertIn("it answered accept", report)
             self.assertIn("4f 54 45 4c 5f 43 54 58", report)
-        trace = next(row["trace"] for row in self.result()["results"] if row["id"] == REREADS)
+        trace = next(r["trace"] for r in self.result()["results"] if r["id"] == REREADS)
         self.ctxconf(FAILED, "replay", trace)
 
     def test_expectations(self):

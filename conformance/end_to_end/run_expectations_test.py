@@ -18,9 +18,9 @@ import unittest
 SOURCE, BIN = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
 CTXCONF = os.path.join(BIN, "ctxconf")
 WRITER = os.path.join(BIN, "driven_process_writer")
-ROW = "pctx.update.visible"
+REQUIREMENT = "pctx.update.visible"
 GOOD = [WRITER, "--good", "default"]
-BROKEN = [WRITER, "--bad", ROW]
+BROKEN = [WRITER, "--bad", REQUIREMENT]
 CRASHES = [os.path.join(BIN, "bad_adapter"), "dies-in-update"]
 HANGS = [os.path.join(BIN, "bad_adapter"), "reply-never"]
 REFUSES = [os.path.join(BIN, "bad_adapter"), "refuses"]
@@ -47,7 +47,7 @@ class ExpectationsTest(unittest.TestCase):
     def expect(self, *lines, adapter=None, name="known"):
         others = {id(CRASHES): "crash", id(REFUSES): "fail"}
         if id(adapter) in others:
-            lines += tuple(f"{others[id(adapter)]} {row} {ISSUE}" for row in OTHERS)
+            lines += tuple(f"{others[id(adapter)]} {requirement} {ISSUE}" for requirement in OTHERS)
         with open(self.path(name), "w", encoding="utf-8") as file:
             file.write("\n".join(["# ctxconf-expect 1", *lines, ""]))
 
@@ -101,10 +101,10 @@ class ExpectationsTest(unittest.TestCase):
     def test_what_is_listed_is_excused(self):
         for adapter, verb in ((BROKEN, "fail"), (CRASHES, "crash"), (REFUSES, "flaky")):
             with self.subTest(adapter=adapter, verb=verb):
-                self.expect(f"{verb} {ROW} {ISSUE} until=2999-01-01", adapter=adapter)
+                self.expect(f"{verb} {REQUIREMENT} {ISSUE} until=2999-01-01", adapter=adapter)
                 self.assertRegex(self.run_it(adapter), r"\nexit 0: .*, [1345] failed as expected")
         self.expect('na-ok tctx.* reason="no thread context"')
-        self.run_it(GOOD, selected=["--only", ROW, "--only", "tctx.attach.*", *QUICKLY])
+        self.run_it(GOOD, selected=["--only", REQUIREMENT, "--only", "tctx.attach.*", *QUICKLY])
 
     def test_what_init_writes_holds(self):
         for adapter in (CRASHES, REFUSES):
@@ -124,7 +124,7 @@ class ExpectationsTest(unittest.TestCase):
     def test_a_failure_that_is_gone(self):
         for verb, options in (("fail", ["--out", "out"]), ("crash", [])):
             with self.subTest(verb=verb):
-                self.expect(f"{verb} {ROW} {ISSUE}")
+                self.expect(f"{verb} {REQUIREMENT} {ISSUE}")
                 said = self.run_it(GOOD, *options, code=STALE)
                 self.assertIn("does not fail any more, it ended as pass", said)
                 self.assertIn("sed ", "".join(self.mend(said)))
@@ -132,7 +132,7 @@ class ExpectationsTest(unittest.TestCase):
                 self.assertFalse([line for line in self.file() if not line.startswith("#")])
 
     def test_all_that_is_gone_at_once(self):
-        self.expect(f"fail {ROW} {ISSUE}", f"fail pctx.update.same-mapping {ISSUE}")
+        self.expect(f"fail {REQUIREMENT} {ISSUE}", f"fail pctx.update.same-mapping {ISSUE}")
         said = self.run_it(GOOD, "--out", "out", code=STALE)
         prune = re.findall(r"^note: finally, remove .* no longer hold:\s+(.*)$", said, re.MULTILINE)
         self.assertEqual(len(prune), 1, said)
@@ -142,8 +142,8 @@ class ExpectationsTest(unittest.TestCase):
 
     def test_a_run_without_an_end_makes_no_line_stale(self):
         adapter = [os.path.join(BIN, "bad_adapter"), "bye-twice"]
-        self.expect(f"fail pctx.update.complete-state {ISSUE}", f"fail {ROW} {ISSUE}",
-                    f"fail {ROW}x {ISSUE}")
+        self.expect(f"fail pctx.update.complete-state {ISSUE}", f"fail {REQUIREMENT} {ISSUE}",
+                    f"fail {REQUIREMENT}x {ISSUE}")
         said = self.run_it(adapter, "--out", "out", code=UNREACHABLE)
         self.assertNotIn("does not fail any more", said)
         self.assertNotIn("prune", said)
@@ -169,7 +169,7 @@ exec {shlex.join(HANGS)}
         first = "pctx.publish.discoverable"
         self.expect(f"fail {first} {ISSUE}")
         run = subprocess.Popen(
-            [CTXCONF, "run", "--color", "never", "--only", first, "--only", ROW, "--expect", "known",
+            [CTXCONF, "run", "--color", "never", "--only", first, "--only", REQUIREMENT, "--expect", "known",
              "--out", "out", "--", adapter], cwd=self.folder, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.addCleanup(run.stdout.close)
@@ -184,7 +184,7 @@ exec {shlex.join(HANGS)}
         self.assertRegex(said, r"(?m)^exit 4: the run was interrupted")
         self.assertIn(f"fail {first}: not seen, and the run is incomplete", said)
         self.assertEqual(self.mends(said), [])
-        said = self.keeps_its_lines("out/timeline.json", ["--only", first, "--only", ROW])
+        said = self.keeps_its_lines("out/timeline.json", ["--only", first, "--only", REQUIREMENT])
         self.assertRegex(said, r"(?m)^exit 4: the run was interrupted")
         self.prune_keeps(1)
 
@@ -208,8 +208,8 @@ exec {shlex.join(HANGS)}
     def test_what_was_not_asked_for_is_not_gone(self):
         """Recorded with --only and judged again without it; and the trace of a requirement."""
         self.expect(f"fail pctx.header.version {ISSUE}")
-        self.run_it(BROKEN, "--out", "out", code=FAILED, selected=["--only", ROW, *QUICKLY])
-        trace = f"out/traces/{ROW}.trace"
+        self.run_it(BROKEN, "--out", "out", code=FAILED, selected=["--only", REQUIREMENT, *QUICKLY])
+        trace = f"out/traces/{REQUIREMENT}.trace"
         os.rename(self.path(trace), self.path("trace"))
         os.rename(self.path("out/timeline.json"), self.path("recording"))
         for recording in ("recording", "trace"):
@@ -219,7 +219,7 @@ exec {shlex.join(HANGS)}
 
     def test_a_pattern_speaks_of_all_that_it_names(self):
         self.expect("na-ok pctx.update.* reason=frozen")
-        self.run_it(GOOD, "--out", "out", selected=["--only", ROW, *QUICKLY])
+        self.run_it(GOOD, "--out", "out", selected=["--only", REQUIREMENT, *QUICKLY])
         prune = f"{shlex.quote(CTXCONF)} expect prune known --from out/result.json"
         self.assertIn("0 removed", self.sh(prune).stdout)
 
@@ -240,12 +240,12 @@ exec {shlex.join(HANGS)}
 
     def test_another_way_to_fail(self):
         for line, adapter, mended in (
-                (f"fail {ROW} {ISSUE}", CRASHES, f"crash {ROW} {ISSUE}"),
-                (f"flaky {ROW} {ISSUE}  # why", CRASHES, f"crash {ROW} {ISSUE}  # why"),
-                (f'fail {ROW} saw="a \\" b" {ISSUE}', BROKEN,
-                 f'fail {ROW} saw="an accepted change is not visible" {ISSUE}'),
-                (f"crash {ROW} {ISSUE} saw=died until=2999-01-01", BROKEN,
-                 f'fail {ROW} {ISSUE} saw="an accepted change is not visible" until=2999-01-01')):
+                (f"fail {REQUIREMENT} {ISSUE}", CRASHES, f"crash {REQUIREMENT} {ISSUE}"),
+                (f"flaky {REQUIREMENT} {ISSUE}  # why", CRASHES, f"crash {REQUIREMENT} {ISSUE}  # why"),
+                (f'fail {REQUIREMENT} saw="a \\" b" {ISSUE}', BROKEN,
+                 f'fail {REQUIREMENT} saw="an accepted change is not visible" {ISSUE}'),
+                (f"crash {REQUIREMENT} {ISSUE} saw=died until=2999-01-01", BROKEN,
+                 f'fail {REQUIREMENT} {ISSUE} saw="an accepted change is not visible" until=2999-01-01')):
             with self.subTest(line=line):
                 self.expect("", line, adapter=adapter)
                 said = self.run_it(adapter, "--out", "out", code=FAILED)
@@ -254,7 +254,7 @@ exec {shlex.join(HANGS)}
                 self.judge_again()
 
     def test_a_line_past_its_day(self):
-        self.expect(f"fail {ROW} {ISSUE} until=2020-02-29")
+        self.expect(f"fail {REQUIREMENT} {ISSUE} until=2020-02-29")
         said = self.run_it(BROKEN, "--out", "out", code=STALE)
         self.assertIn("expired after 2020-02-29", said)
         self.assertIn("1 failed", said)
@@ -266,13 +266,13 @@ exec {shlex.join(HANGS)}
         said = self.run_it(BROKEN, "--out", "out", code=FAILED)
         self.assertIn("did you mean pctx.update.visible?", said)
         self.mend(said)
-        self.assertEqual(self.file()[0], f"fail {ROW} {ISSUE}")
+        self.assertEqual(self.file()[0], f"fail {REQUIREMENT} {ISSUE}")
         self.judge_again()
 
     def test_lines_that_repeat_or_contradict(self):
-        for second in (f"fail {ROW} {ISSUE}", f"crash {ROW} {ISSUE}"):
+        for second in (f"fail {REQUIREMENT} {ISSUE}", f"crash {REQUIREMENT} {ISSUE}"):
             with self.subTest(second=second):
-                self.expect(f"fail {ROW} {ISSUE}", second)
+                self.expect(f"fail {REQUIREMENT} {ISSUE}", second)
                 self.mend(self.run_it(BROKEN, code=USAGE))
                 self.run_it(BROKEN)
 
@@ -281,7 +281,7 @@ exec {shlex.join(HANGS)}
         selected = [*SELECTED, "--only", "pctx.header.*"]
         for options in ([], ["--out", "out"]):
             with self.subTest(options=options):
-                self.expect(f"fail pctx.update.complete-state {ISSUE}", f"crash {ROW} {ISSUE}",
+                self.expect(f"fail pctx.update.complete-state {ISSUE}", f"crash {REQUIREMENT} {ISSUE}",
                             f"fail pctx.nothing.like.it {ISSUE}",
                             f"fail pctx.update.same-mapping {ISSUE}",
                             "na-ok pctx.header.version reason=none")
@@ -300,12 +300,12 @@ exec {shlex.join(GOOD)}
 """)
         os.chmod(adapter, 0o755)
         repeat = ["--repeat", "2"]
-        self.expect(f"flaky {ROW} {ISSUE}")
+        self.expect(f"flaky {REQUIREMENT} {ISSUE}")
         said = self.run_it([adapter], *repeat)
         self.assertIn("1 failed as expected", said)
         self.run_it(GOOD, *repeat)
         # The line holds if it fails in some repeats; it is stale only if it fails in none.
-        self.expect(f"fail {ROW} {ISSUE}")
+        self.expect(f"fail {REQUIREMENT} {ISSUE}")
         self.run_it([adapter], *repeat)
         self.run_it(GOOD, *repeat, code=STALE)
 

@@ -48,7 +48,7 @@ def ctxconf(*words, timeout=600):
 
 def outcomes(path):
     with open(os.path.join(path, "result.json"), encoding="utf-8") as file:
-        return {row["id"]: row["outcome"] for row in json.load(file)["results"]}
+        return {r["id"]: r["outcome"] for r in json.load(file)["results"]}
 
 
 def sleeps(pid):
@@ -79,15 +79,15 @@ class RunTest(unittest.TestCase):
         for name, adapter in ADAPTERS.items():
             with self.subTest(adapter=name):
                 done = self.run_it(adapter, "--expect", expect, "--out", self.out)
-                rows = list(outcomes(self.out).values())
-                self.assertGreaterEqual(rows.count("pass"), least[name], done.stdout)
-                self.assertNotIn("fail", rows)
-                self.assertNotIn("warn", rows)
+                verdicts = list(outcomes(self.out).values())
+                self.assertGreaterEqual(verdicts.count("pass"), least[name], done.stdout)
+                self.assertNotIn("fail", verdicts)
+                self.assertNotIn("warn", verdicts)
 
     @unittest.skipUnless(platform.machine() == "x86_64", "other processors need a barrier")
     def test_of_many_processes_those_speak_that_were_looked_at_deepest(self):
-        row = "pctx.update.fence-before-timestamp"
-        self.run_it(CPP, "--only", row, "--out", self.out, code=4)
+        requirement = "pctx.update.fence-before-timestamp"
+        self.run_it(CPP, "--only", requirement, "--out", self.out, code=4)
         with open(os.path.join(self.out, "result.json"), encoding="utf-8") as file:
             result = json.load(file)
         for finding in result["results"][0]["findings"]:
@@ -149,7 +149,7 @@ class RunTest(unittest.TestCase):
         every, groups = outcomes(self.out), {group for group, *_ in self.sessions()[0]}
         self.run_it(CPP, *words, "--level", "stores")
         some = outcomes(self.out)
-        self.assertEqual(some, {row: every[row] for row in some})
+        self.assertEqual(some, {requirement: every[requirement] for requirement in some})
         self.assertEqual(groups - {group for group, *_ in self.sessions()[0]}, stepping)
         self.run_it(CPP, *words, "--only", "tctx.exit.no-dangling", "--level", "stores")
         self.assertEqual(stepping & {group for group, *_ in self.sessions()[0]}, {"contexts-by-instructions"})
@@ -179,8 +179,8 @@ exec '{BROKEN[0]}' --good default
         with a finding."""
         with open(os.path.join(self.out, "result.json"), encoding="utf-8") as file:
             result = json.load(file)
-        return {row["id"]: {(f["outcome"], f["signature"]) for f in row["findings"]}
-                for row in result["results"]}
+        return {requirement["id"]: {(f["outcome"], f["signature"]) for f in requirement["findings"]}
+                for requirement in result["results"]}
 
     def sessions(self):
         with open(os.path.join(self.out, "timeline.json"), encoding="utf-8") as file:
@@ -448,9 +448,9 @@ done
     def test_what_is_not_declared_is_not_applicable(self):
         self.run_it(ADAPTERS["adapter.sh"], "--only", "pctx.fork.*", "--only", "pctx.header.version",
                     "--out", self.out)
-        rows = outcomes(self.out)
-        self.assertEqual(rows["pctx.fork.child-has-none"], "na")
-        self.assertEqual(rows["pctx.header.version"], "pass")
+        verdicts = outcomes(self.out)
+        self.assertEqual(verdicts["pctx.fork.child-has-none"], "na")
+        self.assertEqual(verdicts["pctx.header.version"], "pass")
 
     def test_wrong_words_are_usage(self):
         for words in (["run"], ["run", "--"], ["run", *CPP], ["run", "--seed", "X", "--", *CPP],

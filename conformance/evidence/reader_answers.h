@@ -1,10 +1,10 @@
 // Whether a reader's answer is one of those that are right.
 //
 // The content of an AllowedAnswer is a JSON object. Members that it lacks are not compared.
-// Of a process context:
+// For a process context:
 //   resource, attributes          exactly these, {KEY: AnyValue as in OTLP/JSON}
 //   resource_has, attributes_has  at least these
-// Of a record:
+// For a record:
 //   trace_id, span_id, flags
 //   link                          false: the answer has no ids, not even ids of zeros
 //   names                         {NAME: text}: exactly these attributes

@@ -1,5 +1,5 @@
-// What `ctxconf reader` records of a question to a reader under test: what the memory of the target
-// was, which of it the reader copied when, and which answers are right.
+// What `ctxconf reader` records of a question to a reader under test: the memory of the target,
+// what the reader copied of it and when, and the right answers.
 #pragma once
 
 #include <cstdint>
@@ -77,7 +77,7 @@ struct AnswerClaim {
   friend bool operator==(const AnswerClaim&, const AnswerClaim&) = default;
 };
 
-// Next to the request and the reply of an operation.
+// The evidence of a question, in addition to the request and the reply of its operation.
 struct ReaderQuestion {
   std::vector<AnswerClaim> claims;  // none: the answer decides nothing
   std::int32_t process = 0;         // that is asked about; 0: none

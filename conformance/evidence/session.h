@@ -43,7 +43,7 @@ struct Operation {
   std::uint64_t sent_ns = 0;  // CLOCK_BOOTTIME of the harness
   // When the reply was read; without a request: when the snapshot had been taken. 0: never.
   std::uint64_t answered_ns = 0;
-  // Every image of the session that lived once the reply was there, and before the next request.
+  // The images of the session that lived after the reply and before the next request.
   std::vector<ImageView> after;
   std::optional<ReaderQuestion> question;  // reader
   friend bool operator==(const Operation&, const Operation&) = default;
@@ -68,11 +68,9 @@ struct CheckRun {
   std::string
       text;  // how it ended, where not kDone: "killed by SIGSEGV in process.update"; hostile
   std::vector<std::string> details;  // threads of a hang, the tail of stderr; hostile
-  // reader: the script of the targets, as JSON lines, and why it was not played to its end: what
-  // the host lacks, and what would help. Empty: it was.
-  std::string script;
-  std::string unshown;
-  std::string remedy;
+  std::string script;                // reader: the script of the targets, as JSON lines
+  std::string unshown;               // reader: why it was not played to its end; empty: it was
+  std::string remedy;                // what would help against that
   std::string harm;  // reader: what it did to a target: "left its target stopped, as its tracer"
   friend bool operator==(const CheckRun&, const CheckRun&) = default;
 };
@@ -102,8 +100,8 @@ struct Session {
   // one: no other has it.
   ImageKey root;
   std::string hello;  // its reply; hostile
-  // What was made to fail for a while: Injection::spec, where clocks were read by system calls, or
-  // kFileSizeLimit.
+  // The faults that were on for a while: each is an Injection::spec, and clocks were read by system
+  // calls, or kFileSizeLimit.
   std::vector<std::string> faults;
   std::vector<CheckRun> checks;
   std::vector<Operation> operations;  // hello is the first

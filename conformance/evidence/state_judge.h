@@ -24,9 +24,9 @@ struct BrokenRequirement {
 class StateJudge {
  public:
   virtual ~StateJudge() = default;
-  // The requirements that these states of a process context contradict, or warn of, without any
-  // other evidence of the image. What needs more evidence, or states that are further apart, is not
-  // found.
+  // The requirements that these states of a process context break, or are a warning for, judged
+  // without any other evidence of the image. Faults that need more evidence, or states that are
+  // further apart, are not found.
   virtual std::vector<BrokenRequirement> broken_by_states(const Image& image,
                                                           std::vector<Snapshot> states) const = 0;
   // The same for samples of threads, with the last snapshots of the image's process context.
@@ -62,7 +62,8 @@ class ShownAsBroken {
   std::map<BrokenRequirement, std::size_t> shown_;
 };
 
-// What seemed to break these has gone; in Image::requirements_dropped.
+// Adds these requirements to Image::requirements_dropped: the states that seemed to break them were
+// not kept.
 void add_dropped(const std::vector<BrokenRequirement>& broken, std::vector<std::string>& dropped);
 
 }  // namespace ctxconf::conformance

@@ -94,13 +94,13 @@ struct Snapshot {
 // OTEL_CTX, also as a writer may have got it wrong: otel-ctx, OTEL_CONTEXT.
 bool looks_like_the_name(std::string_view text);
 
-// One system call that concerns a publication, or may: calls are recorded in the order in which
-// they returned (an exec: in which it began).
+// A system call that concerns a publication, or may concern one. Calls are in the order in which
+// they returned, an exec in the order in which it began.
 struct SystemCall {
   std::int32_t tid = 0;
-  // "memfd_create", "ftruncate", "mmap", "madvise", "prctl", "mremap", "munmap", "mprotect", ...;
-  // of a new process the kernel's word for how it was made, "fork", "vfork" or "clone", without
-  // arguments, and where it was first seen.
+  // "memfd_create", "ftruncate", "mmap", "madvise", "prctl", "mremap", "munmap", "mprotect", ... A
+  // new process is listed where it was first seen, without arguments. Its name is the kernel's word
+  // for how it was made: "fork", "vfork" or "clone".
   std::string name;
   std::array<std::uint64_t, 6> args{};
   std::optional<std::int64_t> result;  // -errno on failure; nothing: it has not returned
@@ -131,11 +131,11 @@ struct InstructionLocation {
   std::uint64_t symbol_offset = 0;  // of the instruction in it
   std::string source_file;          // by its DWARF line table; hostile; empty: none
   std::uint32_t source_line = 0;
-  // Who called it, where it is code of a standard library: the innermost first, up to the first
-  // that is not.
+  // If this is code of a standard library: its callers, the innermost first, up to the first one in
+  // other code.
   // NOLINTNEXTLINE(readability-redundant-member-init): g++ misses it in aggregates without
   std::vector<InstructionLocation> callers = {};
-  std::uint32_t stack = 0;  // while it is recorded: of the recorder's copies, from 1; 0: none
+  std::uint32_t stack = 0;  // only while recording: number of the recorder's copy, from 1; 0: none
   friend bool operator==(const InstructionLocation&, const InstructionLocation&) = default;
 };
 
@@ -143,7 +143,7 @@ struct InstructionLocation {
 // the store), or what the kernel stored there in one system call of the thread. Stores of equal
 // bytes and failed compare-and-exchanges are stores as well.
 struct Store {
-  std::int32_t tid = 0;     // 0: nobody who was watched: the kernel, or who shares the memory
+  std::int32_t tid = 0;     // 0: no watched thread: the kernel, or another process with the memory
   std::uint64_t order = 0;  // in the image's order of events
   std::uint64_t at_ns = 0;  // CLOCK_BOOTTIME of the harness
   std::uint64_t header = 0;
@@ -152,19 +152,19 @@ struct Store {
   std::vector<std::byte> after;
   std::optional<std::uint32_t> location;  // index into Image::locations: of the store's instruction
   std::string call;  // "read": the kernel's store in this call; empty: that instruction's
-  // What the header announces after the store, where it announces something mapped. `bytes` is
-  // empty where an earlier store's block has the same address, size and hash.
+  // The payload that the header announces after the store, if it is mapped. `bytes` is empty if an
+  // earlier store's block has the same address, size and hash.
   std::optional<MemoryBlock> payload;
-  // Stores that make the timestamp zero: the bytes that the next non-zero timestamp announces,
-  // as they were at this store (what was not mapped then ends `readable`); where there were other
-  // bytes, and the announced ones stood elsewhere in the program's memory, these with their
-  // address. Nothing: not known.
+  // Only for a store that zeroes the timestamp: the payload that the next timestamp announces, as
+  // it was at this store. `readable` ends where memory was not mapped yet. If these bytes differed
+  // then, but the program's memory had the announced bytes elsewhere, it holds those bytes and
+  // their address. Nothing: not known.
   std::optional<MemoryBlock> prepared;
-  // Stores that make the timestamp zero: threads of the process that may have run since. Nothing:
-  // not known.
+  // Only for a store that zeroes the timestamp: how many threads of the process may have run since
+  // the previous stop of the storing thread. Nothing: not known.
   std::optional<std::uint32_t> threads;
-  // Stores that make the timestamp zero: afterwards, with the timestamp still zero, their thread
-  // slept for some tenths of a second without a break, or ended.
+  // Only for a store that zeroes the timestamp: its thread then slept for some tenths of a second
+  // without a break, or ended, while the timestamp was still zero.
   bool rested = false;
 };
 
@@ -232,7 +232,7 @@ struct StepTrace {
   std::uint64_t header = 0;
   std::uint64_t began_order = 0;  // of the view after that store, or at the gate
   std::uint64_t steps = 0;        // instructions
-  bool over = false;              // until the change was over
+  bool over = false;              // the trace lasted until the change was over
   std::string ended_because;      // "over", or what was in the way: "too many instructions"
   std::vector<ReaderView> views;  // the first is from before that store, or at the gate
   std::vector<Barrier> barriers;  // at most kMaxBarriers
@@ -253,19 +253,15 @@ struct RaceRead {
 struct Race {
   std::uint64_t header = 0;
   std::uint64_t duration_ns = 0;
-  // All of them; and of these: without a timestamp or another valid field, with a header that
-  // could not be read, with a payload that is larger than what is read here, with another timestamp
-  // after the copy, with the same. `contents`: of the last, those with another timestamp than the
-  // one before.
-  std::uint64_t reads = 0;
-  std::uint64_t none = 0;
-  std::uint64_t unreadable = 0;
-  std::uint64_t too_large = 0;
-  std::uint64_t overtaken = 0;
-  std::uint64_t accepted = 0;
-  std::uint64_t contents = 0;
-  // At most kMaxRaceReads, in order: where the payload was not whole, or with numbers of several
-  // updates; and those with one timestamp and different payloads.
+  std::uint64_t reads = 0;       // all of them
+  std::uint64_t none = 0;        // the timestamp or another field was not valid
+  std::uint64_t unreadable = 0;  // the header could not be read
+  std::uint64_t too_large = 0;   // the payload is larger than what is read here
+  std::uint64_t overtaken = 0;   // the timestamp was another one after the copy
+  std::uint64_t accepted = 0;    // the timestamp was the same after the copy
+  std::uint64_t contents = 0;    // accepted reads with another timestamp than the one before
+  // The reads that show a fault, in order, at most kMaxRaceReads: the payload was not whole or had
+  // numbers of several updates, or two reads with one timestamp had different payloads.
   std::vector<RaceRead> kept;
 };
 
@@ -278,9 +274,9 @@ struct ForkProbe {
   friend bool operator==(const ForkProbe&, const ForkProbe&) = default;
 };
 
-// One ELF file as the thread-context rules need it: those that have the slot variable
-// under any symbol or relocation, and always the executable. Recorded from a running
-// process or from a file (`ctxconf elf`).
+// The facts about one ELF file that the thread-context rules need. Recorded for the executable and
+// for each file that has the slot variable under any symbol or relocation, from a running process
+// or from a file (`ctxconf elf`).
 struct ModuleFacts {
   std::string path;  // hostile
   bool elf64 = true;
@@ -315,7 +311,7 @@ struct ThreadSample {
   std::uint64_t slot = 0;   // address of the variable; 0: no TLS block yet, so null
   std::uint64_t value = 0;  // what it holds: the record's address, 0 for none
   bool inherited = false;   // seen in a forked child before it ran: its parent's record
-  std::optional<sys::MapEntry> mapping;  // that holds `value`, where not all could be copied
+  std::optional<sys::MapEntry> mapping;  // the one with `value`, if not all was readable
   // The 28 bytes and as many entries as they announce in the byte order of the process;
   // nothing for a null slot. `readable` below `wanted`: not contiguous.
   std::optional<MemoryBlock> record;
@@ -328,8 +324,8 @@ struct RecordStore {
   std::uint64_t order = 0;  // in the image's order of events
   std::uint64_t at_ns = 0;  // CLOCK_BOOTTIME of the harness
   std::uint64_t record = 0;
-  // Bit i: bytes 8i to 8i+7, from the record's address rounded down to 8, were stored to. What
-  // differs elsewhere was stored since the last one.
+  // Bit i: bytes 8i to 8i+7, from the record's address rounded down to 8, were stored to. Other
+  // bytes that differ were stored after the previous recorded store.
   std::uint8_t words = 0;
   std::uint64_t slot = 0;  // what the owner's variable holds after it
   // Both begin at the record's address: the 28 bytes and the entries, as long as they were
@@ -366,8 +362,7 @@ struct SlotView {
   bool by_another = false;
 };
 
-// While such step traces are recorded, glibc's malloc fills with this byte what is given back to
-// it.
+// While such step traces are recorded, glibc's malloc fills freed memory with this byte.
 inline constexpr std::uint8_t kFreedByte = 0xa5;
 
 // A thread was moved instruction by instruction from a store to its own variable, or to the record
@@ -376,7 +371,7 @@ struct SlotStepTrace {
   std::int32_t tid = 0;
   std::uint64_t slot = 0;       // the variable's address
   std::uint64_t steps = 0;      // instructions
-  bool over = false;            // until the change was over
+  bool over = false;            // the trace lasted until the change was over
   std::string ended_because;    // "over", or what was in the way: "too many instructions"
   std::vector<SlotView> views;  // the first is from before that store
   bool whole() const { return over; }
@@ -408,9 +403,9 @@ struct Image {
   std::uint64_t unexamined = 0;  // in one look: candidates with something in them, over the limit
   std::vector<Snapshot> snapshots;
   std::uint64_t snapshots_dropped = 0;  // over the limit
-  std::uint64_t looks_skipped = 0;      // at naming calls: there were too many contexts
-  std::uint64_t snapshots_judged = 0;   // of these, before they went: see requirements_dropped
-  std::vector<LargePayload> payloads;   // distinct; those of blocks that hold only their beginning
+  std::uint64_t looks_skipped = 0;      // at naming calls, because of too many contexts
+  std::uint64_t snapshots_judged = 0;   // of snapshots_dropped; see requirements_dropped
+  std::vector<LargePayload> payloads;   // distinct; of blocks that hold only the beginning
   std::vector<SystemCall> calls;        // level syscalls; at most kMaxCalls
   std::uint64_t calls_dropped = 0;
   std::uint64_t other_calls_dropped = 0;  // munmap, mprotect and new processes, over their limit
@@ -432,24 +427,24 @@ struct Image {
   std::vector<RecordStore> record_stores;       // at most kMaxRecordStores, in order
   std::uint64_t record_stores_dropped = 0;
   std::vector<ModuleFacts> modules;
-  // Indexes into `modules`: those that defined the variable at one moment, when most did.
+  // Indexes into `modules`: the largest set of modules that defined the variable at the same time.
   std::vector<std::uint32_t> defined_together;
-  // In the order of first_seen_ns. At the end, those over the limit that are kept because they seem
-  // to break a requirement. A null slot is a sample only after its thread had a record.
+  // In the order of first_seen_ns; after these, samples over the limit that are kept because they
+  // seem to break a requirement. A null slot is a sample only after its thread had a record.
   std::vector<ThreadSample> threads;
-  // Variables of that name which no .dynsym has and which held something nevertheless: of each
-  // module the first sight, without the record.
+  // Variables of that name that are in no .dynsym and were not null: the first sample of each
+  // module, without the record.
   std::vector<ThreadSample> hidden_slots;
   std::uint64_t threads_dropped = 0;  // samples over the limit
-  std::uint64_t threads_judged = 0;   // of these, before they went
+  std::uint64_t threads_judged = 0;   // of threads_dropped
   // Requirements that seemed broken by states or samples which were judged and not kept.
   std::vector<std::string> requirements_dropped;
-  // run: threads that end before their process, about to leave it: nothing of theirs runs any more.
+  // run: samples of threads that end before their process, at their exit: they run no more code.
   std::vector<ThreadSample> exits;  // at most kMaxExits
   std::string threads_unread;       // why no thread could be sampled; empty: they were
   std::vector<std::string> notes;   // "memory cannot be read: Operation not permitted"
 
-  // Those that were neither kept nor judged.
+  // How many states or samples were neither kept nor judged.
   std::uint64_t states_unjudged() const {
     return snapshots_dropped - std::min(snapshots_judged, snapshots_dropped);
   }
@@ -458,14 +453,14 @@ struct Image {
   }
 };
 
-// All bytes of a block, wherever they are kept; only the first ones where there are no more.
+// The bytes of a block, wherever they are kept; only the first bytes if the rest was not kept.
 std::span<const std::byte> kept_bytes(const Image& image, const MemoryBlock& block);
 
 struct Process {
   std::int32_t pid = 0;
   std::int32_t parent = 0;
   std::uint32_t session = 0;  // as in the keys of its images; wrap --faults: a cell's
-  // Its number in its own pid namespace; 0: not asked, as of all that are in ours.
+  // Its number in its own pid namespace; 0: not asked, because it is in ours.
   std::int32_t own_pid = 0;
   std::vector<Image> images;
   std::optional<int> exit_code;
@@ -502,7 +497,7 @@ struct Injection {
   friend bool operator==(const Injection&, const Injection&) = default;
 };
 
-// wrap --faults: one more run of the program, in which something is otherwise.
+// wrap --faults: one more run of the program, with one fault.
 struct FaultCell {
   std::uint32_t session = 0;  // of its processes, from 1; no other cell has it
   std::string step;           // what fails, a row of the matrix: "memfd_create", "RLIMIT_FSIZE=0"
@@ -526,7 +521,7 @@ struct FaultCell {
 // run: a repeat whose evidence is kept, and how many repeats said the same when judged alone.
 struct RepeatCount {
   std::uint32_t repeat = 0;
-  std::uint32_t times = 1;  // itself counted
+  std::uint32_t times = 1;  // including itself
   friend bool operator==(const RepeatCount&, const RepeatCount&) = default;
 };
 
@@ -566,19 +561,19 @@ struct Timeline {
   // run: in order. A snapshot or sample that an operation's view names is in the image it names.
   std::vector<Session> sessions;
   std::vector<SkippedCheck> skipped;
-  std::vector<RepeatCount> repeats;  // those not named stand for themselves
-  // run: not empty: ids of the requirements that it was asked for, and of no others.
+  std::vector<RepeatCount> repeats;  // a repeat that is not listed counts once
+  // run: if it was asked for some requirements only, their ids; empty: it was asked for all.
   std::vector<std::string> asked_for;
   // A part of the recording is missing: the run did not finish, or only this part was kept.
   bool partial = false;
-  std::string incomplete;  // not empty: why what was asked for is not all here
+  std::string incomplete;  // not empty: why some of what was asked for is missing
   // run: not empty: why ctxconf could not record all that it was to; the rest is here.
   std::string harness_fault;
 };
 
 // "SIGSEGV", or "signal 99".
 std::string signal_name(int signo);
-// wrap: the program itself, in whichever of its runs.
+// wrap: whether this is the program itself, in any of its runs.
 bool is_root(const Timeline& timeline, const Process& process);
 // wrap --faults: the run in which the processes of this session were; null: the first one.
 const FaultCell* cell_of(const Timeline& timeline, std::uint32_t session);
@@ -592,8 +587,8 @@ AdapterEnding adapter_ending_of(const Process& process);
 inline constexpr std::size_t kLongestTimeline = std::size_t{256} << 20U;  // bytes of JSON
 
 std::string to_json(const Timeline& timeline);
-// Nothing: it has more than `most` bytes. Then no more than that were made of it, and one process
-// or session.
+// Nothing if it has more than `most` bytes. Then it makes at most that many bytes, and one process
+// or session more.
 std::optional<std::string> to_json(const Timeline& timeline, std::size_t most);
 // Refuses another version, numbers out of range and anything of the wrong type.
 sys::Result<Timeline> timeline_from_json(std::string_view json);

@@ -18,9 +18,9 @@ struct FaultTally {
   std::map<Outcome, std::vector<std::string>> failed;  // ids
 };
 
-// The results, by number of cell or session. `problems`: of the run, those of cells not joined.
-// `of_limit`: the result that judges the program under the file size limit; null: it was not
-// selected.
+// The results, by number of cell or session. `problems`: those of the run, one for each cell,
+// before equal ones are joined. `of_limit`: the result that judges the program under the file size
+// limit; null: it was not selected.
 std::vector<FaultOutcome> fault_matrix(const Timeline& timeline,
                                        const std::map<std::uint32_t, FaultTally>& tallies,
                                        const std::vector<RunProblem>& problems,

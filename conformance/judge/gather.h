@@ -18,11 +18,11 @@ bool is_about_threads(const Requirement& r);
 // The name of the image in findings about a reader: "lifetimes/late-publication".
 std::string scene_name(const Session& session, const CheckRun& scene);
 
-// One finding an image; none: there is nobody to ask. The requirement has a rule.
+// One finding for each image that is asked; empty: none is asked. The requirement must have a rule.
 std::vector<Finding> gather(const Timeline& timeline, const std::vector<ImageEvidence>& evidence,
                             const Requirement& r);
 
-// The same for a requirement of readers: one finding a scene that is about it.
+// The same for a requirement of readers: one finding for each scene that is about it.
 std::vector<Finding> gather_scenes(const Timeline& timeline,
                                    const std::vector<SceneEvidence>& scenes, const Requirement& r);
 

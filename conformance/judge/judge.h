@@ -27,16 +27,16 @@ constexpr Level deepest_recorded(Mode mode) {
   }
 }
 
-// Whether what it records decides a requirement.
+// Whether the recording of this mode decides the requirement.
 inline bool is_recorded(const Requirement& r, Mode mode) {
   return r.level <= deepest_recorded(mode);
 }
 
-// What is odd about the process of an adapter, and decides nothing.
+// Oddities of an adapter's process. They decide no requirement.
 struct Oddities {
-  bool noise = false;        // wrote lines that are not protocol messages
-  bool left_behind = false;  // processes that outlived it
-  bool stayed = false;       // after bye
+  bool noise = false;        // it wrote lines that are not protocol messages
+  bool left_behind = false;  // processes outlived it
+  bool stayed = false;       // it did not exit after bye
   std::string exit_code;     // after bye: "exited 5"; empty: 0, or none
   friend auto operator<=>(const Oddities&, const Oddities&) = default;
 };

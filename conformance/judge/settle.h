@@ -16,7 +16,7 @@
 
 namespace ctxconf::conformance {
 
-// What the verdicts have said until now of checks and faults.
+// Checks and faults that the verdicts so far have mentioned.
 struct Told {
   std::set<const CheckRun*> checks;  // that did not finish
   std::map<std::uint32_t, FaultTally> tallies;

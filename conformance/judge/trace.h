@@ -10,10 +10,10 @@
 
 namespace ctxconf::conformance {
 
-// A recording as JSON that gives the requirement the outcome and the signature of `result`: of the
-// images that its worst findings are about and their sessions, where that is enough; else of their
-// processes and all sessions; else all. Nothing when none does, or it has more than `limit` bytes.
-// `timeline` is as before.
+// The smallest recording, as JSON, that gives the requirement the outcome and the signature of
+// `result`. It tries the images of the worst findings and their sessions; then the processes of
+// these images and all sessions; then everything. Nothing if no recording gives that result, or it
+// has more than `limit` bytes. `timeline` is the same afterwards.
 std::optional<std::string> trace_of(Timeline& timeline, const RequirementResult& result,
                                     std::size_t limit);
 

@@ -40,7 +40,8 @@ class EventOrder {
   std::uint64_t last_ = 0;
 };
 
-// Whether ctxconf may not examine the process, which is not the fault of the process.
+// Whether the error means that ctxconf may not examine the process. That is not a fault of the
+// process.
 bool is_refused(const sys::Error& error);
 
 // The thread is stopped before or after the call when these functions are called.

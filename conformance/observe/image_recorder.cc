@@ -24,16 +24,22 @@ ImageRecorder::ImageRecorder(ImageKey key, const WrapOptions& options, const Sna
 
   threads_ = add<ThreadRecorder>(key.pid, shared.known_files.modules, snapshots_);
   calls_ = add<CallRecorder>(filters, order_, call_limits);
+  // Then the call recorder gets no call.
+  if (options.no_filter) add<AbsentInstrument>(&Image::calls_unseen, options.no_calls);
   if (options.stores) {
     auto* const stores = add<StoreRecorder>(elf64, options.watch_lifetime, order_, shared.copies,
                                             shared.code_files, store_limits);
     if (options.steps) add<StepRecorder>(elf64, order_, *stores);
+  } else {
+    add<AbsentInstrument>(&Image::stores_unseen, options.no_stores);
   }
   if (options.record_stores) add<ThreadRecordWatcher>(order_, shared.code_files, *threads_);
   if (options.slot_steps && options.picks_slots) {
     add<SlotTurnRecorder>(order_, shared.code_files, *threads_, shared.slot_turns);
   } else if (options.slot_steps) {
     add<SlotStepRecorder>(order_, shared.code_files, *threads_);
+  } else {
+    add<AbsentInstrument>(&Image::slot_steps_unseen, options.no_slot_steps);
   }
 }
 
@@ -58,13 +64,7 @@ Image ImageRecorder::finish(const std::string& ending) && {
     return !s.candidates.empty() || !s.descriptors.empty();
   });
   if (!saw_context && !options_.keep_all) image.snapshots.clear();
-  image.stores_unseen = options_.stores ? "" : options_.no_stores;
   for (const auto& i : instruments_) i->add_to(image, saw_context);
-  if (options_.no_filter) image.calls_unseen = options_.no_calls;
-  if (!options_.slot_steps) image.slot_steps_unseen = options_.no_slot_steps;
-  if (options_.picks_slots && image.slot_step_traces.empty() && image.slot_steps_unseen.empty()) {
-    image.slot_steps_unseen = "no thread stored to its variable or record while it was watched";
-  }
   image.races = std::move(races_);
   image.races_unseen = std::move(races_unseen_);
   std::move(forks_).add_to(image);

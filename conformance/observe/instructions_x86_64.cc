@@ -76,12 +76,12 @@ bool left_alone_by(csh handle, const cs_insn& insn, std::span<const std::uint64_
                    sys::RemoteRange bytes) {
   constexpr std::uint64_t kWord = sizeof(std::uint64_t);
   const std::string_view mnemonic(insn.mnemonic);
-  const auto behind = value_of(X86_REG_RIP, registers);
+  const auto after = value_of(X86_REG_RIP, registers);
   const bool jumps = cs_insn_group(handle, &insn, X86_GRP_JUMP) ||
                      cs_insn_group(handle, &insn, X86_GRP_CALL) ||
                      cs_insn_group(handle, &insn, X86_GRP_RET);
   // Between a system call and the next stop there may be one more instruction, or none.
-  if (!behind || (!jumps && *behind != insn.address + insn.size)) return false;
+  if (!after || (!jumps && *after != insn.address + insn.size)) return false;
   // The kernel stores only where it is asked to, and nobody asks it to store into a record.
   if (mnemonic == "syscall" || !may_store(insn)) return true;
   if (is_beyond_its_operands(mnemonic)) return false;

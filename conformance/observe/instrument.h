@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "conformance/evidence/timeline.h"
@@ -100,6 +101,20 @@ class Instrument {
   // shows a context.
   virtual void add_to(Image& image, bool saw_context) = 0;
   virtual std::uint64_t stored_bytes() const { return 0; }
+};
+
+// Takes the place of an instrument that a recording does without: says why its evidence is missing.
+class AbsentInstrument : public Instrument {
+ public:
+  // `unseen`: the member of the image that gets `why`.
+  AbsentInstrument(std::string Image::* unseen, std::string why)
+      : unseen_(unseen), why_(std::move(why)) {}
+
+  void add_to(Image& image, bool /*saw_context*/) override { image.*unseen_ = why_; }
+
+ private:
+  std::string Image::* unseen_;
+  std::string why_;
 };
 
 }  // namespace ctxconf::conformance

@@ -32,8 +32,9 @@ class MemoryCopy {
 
   // The first address at which these bytes were then.
   std::optional<sys::RemoteAddr> find(std::span<const std::byte> bytes) const;
-  // Whether certainly neither these bytes nor a piece of them that is not in `known` were anywhere
-  // then. Reads memory through `tid` that was not writable, and assumes that it has not changed.
+  // Whether it is certain that the memory had neither these bytes nor a piece of them that is not
+  // in `known`. Reads memory through `tid` that was not writable, and assumes that it has not
+  // changed.
   bool lacks(pid_t tid, std::span<const std::byte> bytes, std::span<const std::byte> known) const;
 
  private:

@@ -125,4 +125,11 @@ void SlotTurnRecorder::ended(pid_t tid) {
   if (next_ == tid) next_ = 0;
 }
 
+void SlotTurnRecorder::add_to(Image& image, bool saw_context) {
+  SlotStepRecorder::add_to(image, saw_context);
+  if (image.slot_step_traces.empty() && image.slot_steps_unseen.empty()) {
+    image.slot_steps_unseen = "no thread stored to its variable or record while it was watched";
+  }
+}
+
 }  // namespace ctxconf::conformance

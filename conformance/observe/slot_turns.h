@@ -36,6 +36,7 @@ class SlotTurnRecorder : public SlotStepRecorder {
   bool stepped(const sys::Stepped& e, StoppedAt at) override;
   void interrupted(pid_t tid) override;
   void ended(pid_t tid) override;
+  void add_to(Image& image, bool saw_context) override;
 
  private:
   // Call this once a tick and when a turn is over: interrupts the next thread.

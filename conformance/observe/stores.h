@@ -36,8 +36,8 @@ struct StoreLimits {
   std::uint64_t payload_kept = 4096;
   std::uint64_t payload_read = kMostPayload;
   std::uint64_t bytes = std::uint64_t{1} << 20U;  // of payloads that are stored
-  // Where the payload of an update was before its timestamp became zero: memory copied for each
-  // update, and for how many updates.
+  // To find the payload of an update as it was before its timestamp became zero: how many bytes of
+  // memory are copied for an update, and for how many updates.
   std::uint64_t copied = std::uint64_t{32} << 20U;
   std::size_t copies = 16;
 };

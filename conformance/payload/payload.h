@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "abi/process_layouts.h"
+#include "conformance/payload/payload_fault.h"
 
 namespace ctxconf::conformance {
 
@@ -21,15 +22,6 @@ struct TopLevelField {
   std::uint32_t wire_type = 0;
   std::uint64_t value_offset = 0;  // of the value (after a length)
   std::uint64_t value_size = 0;
-};
-
-// A repeated key, a bad string or an index: where it is and what it is, ready to print. The texts
-// quote the testee, so they are hostile; they are cut to a printable length.
-struct PayloadFault {
-  std::string path;                     // "resource.attributes[3].value.kvlist[1].key"
-  std::string key;                      // of the attribute concerned
-  std::string what;                     // "occurs twice: \"a\", \"b\"" or the offending bytes
-  std::optional<std::uint64_t> offset;  // in the payload, where known
 };
 
 enum class ValueKind { kNone, kString, kBool, kInt, kDouble, kArray, kKvlist, kBytes };
@@ -98,14 +90,6 @@ struct Payload {
   // Which of our limits cut a list short; empty if none did.
   std::string incomplete;
 };
-
-// Messages beyond the first number are checked but neither listed nor decoded; lists of faults and
-// fields stop at the second number.
-inline constexpr std::size_t kMaxPayloadItems = std::size_t{1} << 20U;
-inline constexpr std::size_t kMaxPayloadListed = 1000;
-
-// Messages nested deeper than this are a fault; protobuf's default limit is the same.
-inline constexpr int kMaxPayloadDepth = 100;
 
 Payload analyse_payload(std::span<const std::byte> bytes);
 

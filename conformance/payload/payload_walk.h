@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "conformance/payload/payload.h"
+#include "conformance/payload/payload_fault.h"
 
 namespace ctxconf::conformance {
 

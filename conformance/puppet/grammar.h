@@ -253,7 +253,7 @@ struct Moment {
 };
 // Adds to plan.used. `moments`: after each act, until the first thread ends.
 Script script_of(Plan& plan, std::vector<Moment>* moments = nullptr);
-// The room for an inline payload must fit what the payload became.
+// Makes the room for an inline payload fit the payload.
 void make_room(Publication& publication);
 
 }  // namespace ctxconf::conformance::puppet

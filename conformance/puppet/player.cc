@@ -361,7 +361,7 @@ class Player::State {
 
   std::uint64_t number(const Value& v);
   Actor* find(const Operation& o);
-  std::optional<Actor> new_actor(Command& command);
+  std::optional<Actor> new_actor(Command& command, sys::Fd& theirs);
 
   void begin(std::size_t index, Actor& actor, Commands commands);
   void send_next(Actor& actor);
@@ -611,22 +611,18 @@ void Player::State::begin(std::size_t index, Actor& actor, Commands commands) {
   send_next(actor);
 }
 
-// The other end of its channel is sent with the command.
-std::optional<Actor> Player::State::new_actor(Command& command) {
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    fault_ = sys::Error{.op = "socketpair", .err = errno, .detail = ""};
+// `theirs`: the other end of its channel, which is sent with the command.
+std::optional<Actor> Player::State::new_actor(Command& command, sys::Fd& theirs) {
+  auto channel = new_channel();
+  if (!channel) {
+    fault_ = channel.error();
     return std::nullopt;
   }
+  theirs = std::move(channel->theirs);
+  command.channel = theirs.get();
   Actor out;
-  out.channel = sys::Fd(ends[0]);
-  command.channel = ends[1];
-  constexpr int kOn = 1;
-  if (setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) != 0) {
-    fault_ = sys::Error{.op = "setsockopt", .err = errno, .detail = ""};
-    return std::nullopt;
-  }
-  if (auto woken = host_.wake_for(ends[0], POLLIN); !woken) fault_ = woken.error();
+  out.channel = std::move(channel->ours);
+  if (auto woken = host_.wake_for(out.channel.get(), POLLIN); !woken) fault_ = woken.error();
   return out;
 }
 
@@ -659,12 +655,12 @@ bool Player::State::make_thread(std::size_t index, Actor& maker, const NewThread
   Command command = own_call(kPuppetThread, {areas_, thread.tls ? 1U : 0U});
   if (areas_ >= kPuppetAreas) return stop(index, "a script has at most 63 threads and vforks");
   ++areas_;
-  auto actor = new_actor(command);
+  sys::Fd theirs;
+  auto actor = new_actor(command, theirs);
   if (!actor) return false;
   actor->process = maker.process;
   actor->child = maker.child;
   actor->name = script_.operations[index].as;
-  const sys::Fd theirs(command.channel);
   Actor& made = actors_.emplace_back(*std::move(actor));
   begin(index, maker, {std::move(command)});
   if (!await(index, maker)) return false;
@@ -692,10 +688,10 @@ bool Player::State::make_child(std::size_t index, Actor& maker, const Fork& fork
     if (areas_ >= kPuppetAreas) return stop(index, "a script has at most 63 threads and vforks");
     command.head.args[1] = areas_++;
   }
-  auto actor = new_actor(command);
+  sys::Fd theirs;
+  auto actor = new_actor(command, theirs);
   if (!actor) return false;
   actor->child = script_.operations[index].as;
-  const sys::Fd theirs(command.channel);
   Actor& made = actors_.emplace_back(*std::move(actor));
   begin(index, maker, {std::move(command)});
   const auto is_made = [&] { return made.greeted; };
@@ -872,6 +868,19 @@ sys::Result<> Player::wait_for_others() { return state_->wait_for_others(); }
 const Played& Player::played() const { return state_->played(); }
 std::optional<std::uint64_t> Player::value_of(const Value& value) const {
   return state_->value_of(value);
+}
+
+sys::Result<ChannelEnds> new_channel() {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    return sys::fail("socketpair", errno, "");
+  }
+  ChannelEnds out{sys::Fd(ends[0]), sys::Fd(ends[1])};
+  constexpr int kOn = 1;
+  if (setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) != 0) {
+    return sys::fail("setsockopt", errno, "");
+  }
+  return out;
 }
 
 std::vector<std::string> environment_of(const Script& script, const std::string& programs) {

@@ -75,8 +75,7 @@ class PlayerHost {
   virtual Clock::duration late() const { return {}; }  // time for which this process stood still
 };
 
-// What the environment of a script's program has for its `preload`; `programs` as in
-// PlayerOptions.
+// The environment that makes a script's program load its `preload`; `programs` as in PlayerOptions.
 std::vector<std::string> environment_of(const Script& script, const std::string& programs);
 
 struct PlayerOptions {
@@ -87,6 +86,13 @@ struct PlayerOptions {
   std::chrono::milliseconds others_within{5000};
   std::function<void(const Step&)> told;  // called for each step, and again for a late answer
 };
+
+// The ends of a channel to a thread of a scripted process. Ours also gets who has written.
+struct ChannelEnds {
+  sys::Fd ours;
+  sys::Fd theirs;
+};
+sys::Result<ChannelEnds> new_channel();
 
 // Errors are those of the harness. `script` and `host` must outlive it.
 class Player {

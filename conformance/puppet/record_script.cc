@@ -1,11 +1,9 @@
 #include "conformance/puppet/record_script.h"
 
 #include <fcntl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <utility>
 
@@ -68,31 +66,22 @@ sys::Result<Played> record_script(const Script& script, const PuppetOptions& opt
   timeline.watches_lifetime = wrap.stores && wrap.watch_lifetime;
   timeline.clock_calls = wrap.hide_vdso;
 
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    return sys::fail("socketpair", errno, "");
-  }
-  sys::Fd ours(ends[0]);
-  sys::Fd theirs(ends[1]);
-  constexpr int kOn = 1;
-  if (setsockopt(ours.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) != 0) {
-    return sys::fail("setsockopt", errno, "");
-  }
+  CTX_ASSIGN_OR_RETURN(channel, new_channel());
   const sys::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null.is_open()) return sys::fail("open", errno, "/dev/null");
   sys::Launch launch;
-  launch.third = theirs.get();
+  launch.third = channel.theirs.get();
   launch.extra_env = environment_of(script, options.player.programs);
   launch.stdio = {null.get(), options.shows_output ? -1 : null.get(),
                   options.shows_output ? -1 : null.get()};
   CTX_ASSIGN_OR_RETURN(recording, Recording::start(wrap, launch, timeline));
-  theirs.reset();
+  channel.theirs.reset();
 
   RecordingHost host(recording);
   PlayerOptions how = options.player;
   how.timeout_scale = wrap.timeout_scale;
   Player player(script, std::move(how), host);
-  const auto run = play_all(script, player, std::move(ours));
+  const auto run = play_all(script, player, std::move(channel.ours));
   if (!recording.runaway().empty()) timeline.hang = recording.runaway();
   recording.last_look();
   recording.terminate(/*politely=*/false);

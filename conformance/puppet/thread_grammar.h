@@ -107,7 +107,7 @@ struct RecordPlan {
   std::vector<Attribute> attributes;
   Flaw flaw = Flaw::kNone;
 };
-// What a reader should find, with its valid byte set. `names`: elements of the key map.
+// The record that a reader should find, with its valid byte set. `names`: elements of the key map.
 Bytes encode(const RecordPlan& record, std::size_t names);
 
 struct ThreadAct {
@@ -149,7 +149,7 @@ struct ThreadAct {
   // size first. Both are examined in between; not in legal programs.
   bool turned = false;
 };
-// Often for the thread that made `before`.
+// A random legal act, often of the thread that made `before`.
 ThreadAct legal_thread_act(Rng& rng, bool first_only,
                            const std::optional<ThreadAct>& before = std::nullopt);
 
@@ -173,8 +173,8 @@ class ThreadScript {
   void end_child();
   bool any_attached() const { return attached_; }
   bool is_attached() const;  // whether a thread has a record now
-  // The records that a reader finds now, and whose they are. What it makes of those that a child
-  // has inherited is undecided: open.tctx.fork.
+  // The records that a reader finds now, and their threads. It is undecided what a reader makes of
+  // a record that a child has inherited: open.tctx.fork.
   struct Visible {
     std::optional<Value> thread;  // nothing: the first one of the first process
     Value record;

@@ -43,8 +43,8 @@ class ReaderCallRecorder : public CallObserver {
   // Ends it; adds calls, and the holds whose moment did not come.
   void end(ReaderQuestion& question);
 
-  // Since forget_writes(): bytes that the reader wrote into a process, or one of its threads, and
-  // that still have another value than before.
+  // How many bytes the reader has written into a process, or one of its threads, since
+  // forget_writes(), that still differ from their values before.
   std::size_t changed_by_reader(pid_t process) const;
   void forget_writes() { written_.clear(); }
 

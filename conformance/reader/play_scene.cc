@@ -57,9 +57,9 @@ bool is_awake(pid_t process) {
          });
 }
 
-// The time that a reader has had: without the time in which it waited for a processor, or for
+// The time that a reader could use: without the time in which it waited for a processor, or for
 // ctxconf at a call.
-class GivenTime {
+class UsableTime {
  public:
   Clock::duration by_now(const std::vector<pid_t>& processes) {
     // More often, it would mostly be found at a call.
@@ -297,11 +297,11 @@ Testee::Answer<Json> Stage::request(const Question& question, pid_t process, pid
 // Waits until the reader has reported what it should, or has had the time for that. On a busy
 // machine it looks later than it says.
 Driven Stage::wait_for_report(milliseconds looks, const std::function<bool()>& is_known) {
-  GivenTime given;
+  UsableTime usable;
   const auto had_time = [&] {
     const bool has_looked = options_.calls->has_looked().value_or(true);
     const auto time = has_looked ? looks : std::max(looks, kLatestLook);
-    return given.by_now(testee_.processes()) >= time * options_.timeout_scale;
+    return usable.by_now(testee_.processes()) >= time * options_.timeout_scale;
   };
   bool is_over = false;
   const auto is_done = [&] { return is_over = is_known() || had_time(); };

@@ -25,15 +25,15 @@ struct Lack {
 struct StageOptions {
   std::string programs;  // the folder of the scripted processes
   double timeout_scale = 1;
-  // How much later than it says a reader that polls may report if it waits for a processor.
+  // A reader that polls may report this much later than it declares, if it waits for a processor.
   std::chrono::milliseconds longest_wait{180'000};
-  // The one that the adapters' recordings tell (WrapOptions::observer).
+  // The recorder that observes the adapters' calls (WrapOptions::observer).
   std::shared_ptr<ReaderCallRecorder> calls;
   bool names_memory = true;  // the kernel can name anonymous memory
   bool names_shmem = true;   // and a private mapping of a memfd
   // Targets of scenes that were started before the reader, by the name of the scene.
   std::shared_ptr<std::map<std::string, std::unique_ptr<Target>>> early;
-  // Those that were shown to the reader.
+  // The premises that were shown to the reader so far, and what each lacks.
   std::shared_ptr<std::map<Premise, Lack>> premises = std::make_shared<std::map<Premise, Lack>>();
 };
 

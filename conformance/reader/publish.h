@@ -118,7 +118,7 @@ Record numbered_record(unsigned number);
 // does not report the ids, the rest of the scene says nothing: `requirement` does.
 void require_plain_record(SceneBuilder& s, const std::optional<puppet::Value>& thread = {},
                           const char* requirement = "tctx.reader.model-local-exec");
-// The same of a child with this key map, schema, and a library of its own.
+// The same for a child with this key map and schema, and a library of its own.
 struct PlainChild {
   Message message;
   // NOLINTNEXTLINE(readability-redundant-member-init): g++ misses it in aggregates without

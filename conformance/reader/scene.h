@@ -75,14 +75,15 @@ struct Question {
   // played and decides nothing: the reader lacks what the requirement of this claim is about.
   std::optional<AnswerClaim> premise;
   std::vector<Hold> holds;
-  // It is asked again while the answer is `retry`, or any answer that satisfies not all claims and
-  // is not `accept`: at most this often, with pauses.
+  // How often the question is asked at most, with pauses. It is asked again after `retry`, and
+  // after any answer but `accept` that does not satisfy all claims.
   unsigned attempts = 1;
   std::chrono::milliseconds pause{20};
   std::vector<std::pair<std::string, Part>> shown;  // memory to keep in the recording
   bool records_calls = true;
   std::optional<puppet::Value> counter;  // address of a number that the thread increases
-  // One of many while the target changes: how the answers fell is counted, see repetitions.h.
+  // The question is asked many times while the target changes, and its answers are counted: see
+  // repetitions.h.
   bool repeated = false;
 };
 
@@ -93,7 +94,7 @@ struct Play {
 struct Wait {
   std::chrono::milliseconds duration{0};
 };
-// Another target that publishes a context all the time is asked about: the reader still serves.
+// Asks about another target, which always publishes a context: the reader must still serve.
 struct AskWitness {
   std::vector<std::string> requirements;  // that the answer decides
 };
@@ -109,7 +110,7 @@ enum class Premise {
   kFewAttributes,  // it needs neither service.name nor service.instance.id
   kNoResource,     // nor a Resource
   kField2,         // it reports field 2
-  kOtherOrder,     // nor fields in the usual order
+  kOtherOrder,     // it does not need fields in the usual order
   kSkipsInvalid,   // it finds a context next to an invalid candidate
   kAfterZero,      // it finds a context whose timestamp was zero at first
   kUpdate,         // it reports an update to another payload
@@ -174,7 +175,7 @@ class SceneBuilder {
   void shows_draft(const std::string& layout) { needs("not reader.formats:" + layout); }
   void needs_host(std::string fact) { scene_.host.push_back(std::move(fact)); }
   void rests_on(Premise premise) { scene_.rests_on.push_back(premise); }
-  // Instead of on plain contexts, as other scenes do.
+  // The scene rests on these premises alone. Other scenes rest on plain contexts.
   void rests_only_on(std::vector<Premise> premises) { scene_.rests_on = std::move(premises); }
 
   Scene scene() &&;

@@ -3,11 +3,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <fstream>
 #include <map>
@@ -161,16 +159,7 @@ Target::~Target() {
 
 sys::Result<std::unique_ptr<Target>> Target::start(const puppet::Script& script,
                                                    const TargetOptions& options) {
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    return sys::fail("socketpair", errno, "");
-  }
-  sys::Fd ours(ends[0]);
-  sys::Fd theirs(ends[1]);
-  constexpr int kOn = 1;
-  if (setsockopt(ours.get(), SOL_SOCKET, SO_PASSCRED, &kOn, sizeof kOn) != 0) {
-    return sys::fail("setsockopt", errno, "");
-  }
+  CTX_ASSIGN_OR_RETURN(channel, puppet::new_channel());
   const sys::Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC));
   if (!null.is_open()) return sys::fail("open", errno, "/dev/null");
   sys::Spawn spawn;
@@ -178,14 +167,14 @@ sys::Result<std::unique_ptr<Target>> Target::start(const puppet::Script& script,
   spawn.extra_env = puppet::environment_of(script, options.programs);
   spawn.argv = {spawn.path};
   spawn.stdio = {null.get(), null.get(), null.get()};
-  spawn.third = theirs.get();
+  spawn.third = channel.theirs.get();
   spawn.own_group = true;
   spawn.dies_with_us = true;
   CTX_ASSIGN_OR_RETURN(pid, sys::spawn(spawn));
   sys::register_child(pid);
-  theirs.reset();
+  channel.theirs.reset();
   std::unique_ptr<Target> out(new Target(std::make_unique<State>(script, options, pid)));
-  CTX_RETURN_IF_ERROR(out->state_->player.start(std::move(ours)));
+  CTX_RETURN_IF_ERROR(out->state_->player.start(std::move(channel.ours)));
   return out;
 }
 

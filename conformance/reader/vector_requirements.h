@@ -1,7 +1,7 @@
-// What the scenes make of golden vectors for the sake of the requirement that they are about: one
-// record for each requirement that is not shown in the usual way. The table is neither in the
-// catalogue nor in the vectors, because it is about the questions of `ctxconf reader` alone: the
-// catalogue also serves commands that play no scenes, and a vector says only what its bytes mean.
+// How scenes judge answers about golden vectors: one record for each requirement that is not judged
+// in the usual way. The table is neither in the catalogue nor in the vectors, because it is about
+// the questions of `ctxconf reader` alone: the catalogue also serves commands that play no scenes,
+// and a vector says only what its bytes mean.
 #pragma once
 
 #include <algorithm>

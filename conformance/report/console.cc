@@ -191,7 +191,7 @@ void Page::files(const RunResult& run) {
     }
   }
   if (run.images.size() > most) {
-    verbatim("", fmt::format("… and {} more files{}", run.images.size() - most,
+    verbatim("", fmt::format("{}{}", and_more(run.images.size() - most, "file"),
                              verbosity_ < 2 ? " (-v shows more)" : ""));
   }
 }
@@ -225,7 +225,7 @@ void Page::images(const RunResult& run) {
     }
   }
   if (shown.size() > most) {
-    verbatim("", fmt::format("… and {} more images{}", shown.size() - most,
+    verbatim("", fmt::format("{}{}", and_more(shown.size() - most, "image"),
                              verbosity_ < 2 ? " (-v shows more)" : ""));
   }
 }
@@ -310,7 +310,7 @@ void Page::hexdump(const Hexdump& dump) {
     line(fmt::format("{}at +{}: {}", kIndent, mark.offset, inert(mark.label, 200)));
   }
   if (dump.marks.size() > marks.size()) {
-    line(fmt::format("{}… and {} more marks", kIndent, dump.marks.size() - marks.size()));
+    line(fmt::format("{}{}", kIndent, and_more(dump.marks.size() - marks.size(), "mark")));
   }
 }
 
@@ -339,12 +339,12 @@ void Page::finding_block(const RunResult& run, const RequirementResult& result,
     const std::size_t lines = std::min(finding->evidence.size(), cap(kEvidenceLines));
     for (std::size_t i = 0; i < lines; ++i) verbatim("", inert(finding->evidence[i], 500));
     if (finding->evidence.size() > lines) {
-      verbatim("", fmt::format("… and {} more lines", finding->evidence.size() - lines));
+      verbatim("", and_more(finding->evidence.size() - lines, "line"));
     }
     const std::size_t dumps = std::min(finding->hexdumps.size(), cap(kDumps));
     for (std::size_t i = 0; i < dumps; ++i) hexdump(finding->hexdumps[i]);
     if (finding->hexdumps.size() > dumps) {
-      verbatim("", fmt::format("… and {} more dumps", finding->hexdumps.size() - dumps));
+      verbatim("", and_more(finding->hexdumps.size() - dumps, "dump"));
     }
     if (!finding->remedy.empty()) field("fix", inert(finding->remedy));
   }
@@ -385,7 +385,7 @@ void Page::other_findings(const RequirementResult& result) {
                               finding_image(*different[i]), inert(different[i]->saw)));
   }
   if (different.size() > most) {
-    field("also", fmt::format("… and {} more images", different.size() - most));
+    field("also", and_more(different.size() - most, "image"));
   }
 }
 
@@ -435,7 +435,7 @@ void Page::expectations(const RunResult& run) {
     if (!problem.mend.empty()) verbatim("fix", inert(problem.mend, 500));
   }
   if (run.expectation_problems.size() > most) {
-    verbatim("", fmt::format("… and {} more problems", run.expectation_problems.size() - most));
+    verbatim("", and_more(run.expectation_problems.size() - most, "problem"));
   }
 }
 
@@ -500,7 +500,7 @@ void Page::not_judged(const RunResult& run, Outcome outcome) {
     for (const std::string_view id : group.ids) verbatim("", fmt::format("  {}", id));
   }
   if (sorted.size() > most) {
-    verbatim("", fmt::format("… and {} more reasons{}", sorted.size() - most,
+    verbatim("", fmt::format("{}{}", and_more(sorted.size() - most, "reason"),
                              verbosity_ < 2 ? " (-v shows more)" : ""));
   }
 }

@@ -118,7 +118,8 @@ std::string_view head_of(std::string_view text, std::size_t limit) {
 }
 
 std::string cut_mark(std::size_t left_out) {
-  return left_out == 0 ? std::string() : "… (" + std::to_string(left_out) + " bytes more)";
+  if (left_out == 0) return {};
+  return "… (" + std::to_string(left_out) + (left_out == 1 ? " byte more)" : " bytes more)");
 }
 
 int hex_digit(char c) {

@@ -65,10 +65,10 @@ TEST(Escape, SaysHowMuchWasLeftOut) {
 
 TEST(Escape, DoesNotCutACharacter) {
   EXPECT_EQ(escape("ab€x", Escape::kTerminal, 4), "ab… (4 bytes more)");
-  EXPECT_EQ(escape("ab€x", Escape::kTerminal, 5), "ab€… (1 bytes more)");
+  EXPECT_EQ(escape("ab€x", Escape::kTerminal, 5), "ab€… (1 byte more)");
   EXPECT_EQ(escape("ab😀", Escape::kTerminal, 5), "ab… (4 bytes more)");
   EXPECT_EQ(escape("\x80\x80\x80\x80\x80", Escape::kTerminal, 4),
-            "\\x80\\x80\\x80\\x80… (1 bytes more)");
+            "\\x80\\x80\\x80\\x80… (1 byte more)");
 }
 
 TEST(JsonText, GivesEveryStringBack) {

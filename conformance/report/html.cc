@@ -260,7 +260,7 @@ class HtmlPage {
     if (!inert.empty()) entry(term, command_block(inert));
   }
   void more(std::size_t all, std::size_t shown, std::string_view what) {
-    if (all > shown) paragraph(fmt::format("… and {} more {}", all - shown, what));
+    if (all > shown) paragraph(and_more(all - shown, what));
   }
   bool is_full() const { return out_.size() > kMostBytes; }
 
@@ -358,7 +358,7 @@ class HtmlPage {
     for (std::size_t i = 0; i < std::min(run_.notes.size(), kMostPageNotes); ++i) {
       paragraph("Note: " + quote(run_.notes[i]));
     }
-    more(run_.notes.size(), kMostPageNotes, "notes");
+    more(run_.notes.size(), kMostPageNotes, "note");
     out_ += "<dl class=\"fields\">\n";
     command_entry("again", inert(run_.again.empty() ? shell_command(run_.command_line) : run_.again,
                                  kTextLimit));
@@ -392,7 +392,7 @@ class HtmlPage {
       }
     }
     out_ += "</ul>\n";
-    more(run_.problems.size(), most, "problems of the run");
+    more(run_.problems.size(), most, "problem");
     out_ += "</section>\n";
   }
 
@@ -412,7 +412,7 @@ class HtmlPage {
       out_ += "</li>\n";
     }
     out_ += "</ul>\n";
-    more(reasons.size(), most, "reasons");
+    more(reasons.size(), most, "reason");
     out_ += "</section>\n";
   }
 
@@ -434,7 +434,7 @@ class HtmlPage {
       out_ += "</li>\n";
     }
     out_ += "</ul>\n";
-    more(all.size(), most, "problems");
+    more(all.size(), most, "problem");
     out_ += "</section>\n";
   }
 
@@ -455,7 +455,7 @@ class HtmlPage {
       out_ += "</li>\n";
     }
     out_ += "</ul>\n";
-    more(all.size(), most, "requirements");
+    more(all.size(), most, "requirement");
     out_ += "</section>\n";
   }
 
@@ -572,7 +572,7 @@ class HtmlPage {
                           code(markup(finding_image(*finding))));
     }
     out_ += "</ul>\n";
-    more(alike.size(), most, "images");
+    more(alike.size(), most, "image");
   }
 
   // `why` the requirement matters.
@@ -605,7 +605,7 @@ class HtmlPage {
     evidence(finding);
     const std::size_t dumps = std::min(finding.hexdumps.size(), kMostPageDumps);
     for (const Hexdump& dump : std::span(finding.hexdumps).first(dumps)) hexdump(dump);
-    more(finding.hexdumps.size(), dumps, "dumps");
+    more(finding.hexdumps.size(), dumps, "dump");
   }
 
   void evidence(const Finding& finding) {
@@ -616,7 +616,7 @@ class HtmlPage {
       out_ += quote(line, 500) + "\n";
     }
     out_ += "</pre>\n";
-    more(finding.evidence.size(), lines, "lines");
+    more(finding.evidence.size(), lines, "line");
   }
 
   void hexdump(const Hexdump& dump) {
@@ -686,7 +686,7 @@ class HtmlPage {
                            quote(mark.label, 200));
     }
     if (!items.empty()) out_ += fmt::format("<ul>\n{}</ul>\n", items);
-    more(dump.marks.size(), shown_marks(dump).size(), "marks");
+    more(dump.marks.size(), shown_marks(dump).size(), "mark");
   }
 
   void comparison(const Hexdump::Expected& expected, const Hexdump& dump, std::string_view title) {
@@ -770,7 +770,7 @@ class HtmlPage {
       }
     }
     out_ += "</ul>\n";
-    more(run_.images.size(), shown, files ? "files" : "images");
+    more(run_.images.size(), shown, files ? "file" : "image");
     out_ += "</section>\n";
   }
 

@@ -162,7 +162,7 @@ std::string expectations(const RunResult& run) {
                        span(problem.text));
     if (!problem.mend.empty()) out += block("sh", inert(problem.mend, kSummaryCommandLimit));
   }
-  if (all.size() > most) out += fmt::format("… and {} more problems.\n\n", all.size() - most);
+  if (all.size() > most) out += and_more(all.size() - most, "problem") + ".\n\n";
   return out;
 }
 
@@ -205,7 +205,7 @@ std::string to_markdown(const RunResult& run) {
     out += fmt::format("Note: {}\n\n", span(note));
   }
   if (run.notes.size() > notes) {
-    out += fmt::format("… and {} more notes.\n\n", run.notes.size() - notes);
+    out += and_more(run.notes.size() - notes, "note") + ".\n\n";
   }
   return out;
 }

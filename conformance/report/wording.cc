@@ -33,6 +33,10 @@ std::string counted(std::size_t n, std::string_view what, std::string_view plura
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : plural_end);
 }
 
+std::string and_more(std::size_t n, std::string_view what) {
+  return fmt::format("… and {}", counted(n, fmt::format("more {}", what)));
+}
+
 bool is_about_files(const RunResult& run) { return run.mode == to_string(Mode::kElf); }
 
 std::string image_key(const ImageKey& key) {

@@ -218,7 +218,8 @@ sys::Result<std::string> explain(const Catalogue& catalogue, std::string_view id
   std::string source = "OTEP " + std::to_string(r->otep) + " at revision " + r->revision + ", #" +
                        r->anchor + ", " + pair_text("line", "lines", r->lines);
   if (r->sentences) {
-    source += ", " + pair_text("sentence", "sentences", *r->sentences) + " from there on";
+    source += ", " + pair_text("sentence", "sentences", *r->sentences) + " counted from line " +
+              std::to_string(r->lines[0]);
   }
   add_part(out, "source", source + " (git blob " + blob + ")");
   add_part(out, "judges", r->role == Role::kWriter ? "programs that publish" : "readers");

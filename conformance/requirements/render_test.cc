@@ -57,6 +57,7 @@ TEST(Explain, SaysAllThatIsKnown) {
       text.find("OTEP 4719 at revision 2026-04-07, #header-structure, line 41, sentences 1-3"),
       text.npos)
       << text;
+  EXPECT_NE(text.find("counted from\n            line 41 (git blob "), text.npos) << text;
   EXPECT_NE(text.find("\n  strength  MUST: "), text.npos);
   EXPECT_NE(text.find("\n  basis     table: "), text.npos);
   EXPECT_NE(text.find("\n  severity  error: breaking it fails the run"), text.npos);

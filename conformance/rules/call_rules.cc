@@ -512,7 +512,8 @@ Finding name_after_timestamp(const ImageEvidence& e, const Publications& all) {
         judged = true;
         break;
       case Announced::kEarly:
-        return early_naming(p, 0, "the naming call found no valid header, and none followed");
+        return early_naming(p, 0,
+                            "the naming call found no valid header, and there was no later one");
       case Announced::kNo:
       case Announced::kUnknown:
         break;
@@ -529,7 +530,8 @@ Finding update_name_after_timestamp(const ImageEvidence& e, const Publications& 
       judged = judged || how == Announced::kYes;
       if (how != Announced::kEarly) continue;
       return early_naming(
-          p, i, "the naming call of an update came before its timestamp, and none followed");
+          p, i,
+          "the naming call of an update came before its timestamp, and there was no later one");
     }
   }
   return judged ? passed() : nothing_judged(e, "no update with a naming call was seen", kUpdate);

@@ -1,5 +1,4 @@
-// What was asked of a program under test and what it showed after each answer, as rules want to
-// ask it.
+// The requests to a program under test and what it showed after each answer, prepared for rules.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +32,7 @@ struct DrivenOperation {
   // The process that hello named; null: no snapshot was taken of it any more.
   const ImageView* view = nullptr;
 
-  bool of_thread(std::string_view name) const;  // its member `thread` is that
+  bool of_thread(std::string_view name) const;  // its member `thread` is `name`
 };
 
 struct SessionEvidence {
@@ -73,7 +72,7 @@ std::size_t operation_of(const ImageEvidence& image, std::uint64_t order);
 struct RequestPart {
   nlohmann::json request;
   nlohmann::json reply;  // null: none came
-  bool ok = false;       // answered so
+  bool ok = false;       // answered with ok:true
 };
 std::vector<RequestPart> parts_of(const DrivenOperation& operation);
 
@@ -95,9 +94,9 @@ std::vector<Attribute> resource_of(const nlohmann::json& request);
 // "process.update {\"resource\":...}", cut; for a finding's evidence.
 std::string request_line(const DrivenOperation& operation);
 
-// The check, one of the session, ended when a context was answered with "rejected".
+// Whether the check, one of the session's, ended because a context was answered with "rejected".
 bool ends_with_refused_context(const Session& session, const CheckRun& check);
-// A context was attached in the session, by itself or in parallel.
+// Whether a context was attached in the session, by itself or in parallel.
 bool has_attached(const Session& session);
 
 // Fills ImageEvidence::session of the images that hello named, and of all in their process.

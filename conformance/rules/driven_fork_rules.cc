@@ -161,8 +161,7 @@ Finding child_has_none(const ImageEvidence& e) {
   const auto unseen = std::ranges::find_if(e.process->images,
                                            [](const Image& i) { return !i.forks_unseen.empty(); });
   if (unseen == e.process->images.end()) {
-    return unobservable("no child that does nothing was seen while its parent had a context",
-                        kFork);
+    return unobservable("no idle child was seen while its parent had a context", kFork);
   }
   if (!e.session->can("process.fork")) {
     return not_applicable(
@@ -384,7 +383,9 @@ Finding parent_untouched(const ImageEvidence& e) {
       }
     }
   }
-  if (judged > 0) return passed(fmt::format("the same after each of {} steps of children", judged));
+  if (judged > 0) {
+    return passed(fmt::format("{} steps of children, none changed the parent's context", judged));
+  }
   return unobservable("no child published while its parent had a context",
                       "an adapter that declares process.fork with the child `publish`");
 }

@@ -177,7 +177,7 @@ std::optional<Finding> lost_with_names(const DrivenOperation& d, const ExpectedR
   if (lost == nullptr) return std::nullopt;
   Finding f = failed(fmt::format("after {} the context shows {}, but {} was given", d.op,
                                  shown(now.find(lost->key)), shown(lost)),
-                     "what was given is lost with new names");
+                     "an attribute was lost when new names were published");
   f.evidence = {request_line(d), "before: " + shown(was.find(lost->key)), maps_line(*now.context)};
   return f;
 }
@@ -291,8 +291,8 @@ class VisibleChanges {
     if (!begun_ && !publications_at_once(d).empty()) at_once_ = &d;
     second_ = second_ || d.op == "sdk.load";
     had_begun_ = std::exchange(begun_, begun_ || now_.context != nullptr);
-    if (auto beside = update_next_to_threads(d); beside && was_.context != nullptr) {
-      expected_.resource = std::move(beside);
+    if (auto resource = update_next_to_threads(d); resource && was_.context != nullptr) {
+      expected_.resource = std::move(resource);
       expected_.nothing_taken = expected_.resource->empty();
       return lost_next_to_threads(d);
     }
@@ -507,7 +507,7 @@ Finding existing_becomes_update(const ImageEvidence& e) {
     return *std::move(remade);
   }
   if (judged + refused == 0) {
-    return unobservable("nothing was published while a context was there",
+    return unobservable("process.publish was not called while a context existed",
                         "an adapter that declares process.publish");
   }
   if (!e.image->calls_unseen.empty()) {

@@ -311,10 +311,10 @@ Finding last_occurrence_wins(const ImageEvidence& e) {
     }
   }
   if (judged == 0) {
-    return unobservable("no attribute that was given again was seen",
+    return unobservable("no record was seen with an attribute that was set twice",
                         "an adapter that declares thread.append");
   }
-  return passed(fmt::format("{} samples of an attribute that was given again", judged));
+  return passed(fmt::format("{} samples of an attribute that was set twice", judged));
 }
 
 constexpr auto kDrivenRecordRules = std::to_array<RequirementRule>({

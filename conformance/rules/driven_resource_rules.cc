@@ -193,8 +193,9 @@ Finding resource_as_given(const ImageEvidence& e) {
         compared.insert(g.key);
         continue;
       }
-      const Attribute* beside = find_key(now.payload->attributes, g.key);
-      if (there == nullptr && beside == nullptr && may_be_left_out(g, expected.resource->size())) {
+      const Attribute* in_attributes = find_key(now.payload->attributes, g.key);
+      if (there == nullptr && in_attributes == nullptr &&
+          may_be_left_out(g, expected.resource->size())) {
         if (left_out.size() < kMaxListed) left_out.push_back("not published: " + g.key);
         continue;
       }
@@ -203,9 +204,10 @@ Finding resource_as_given(const ImageEvidence& e) {
         saw += fmt::format(": {} bytes ({}), but {} ({}) were given", there->value.size(),
                            to_string(there->kind), g.value.size(), to_string(g.kind));
       } else {
-        saw += beside == nullptr ? ": no such attribute" : ": in field 2, and not in the Resource";
+        saw += in_attributes == nullptr ? ": no such attribute"
+                                        : ": in field 2, and not in the Resource";
       }
-      if (there == nullptr) there = beside;
+      if (there == nullptr) there = in_attributes;
       Finding f = failed(std::move(saw), "given attribute missing or changed");
       f.evidence = {
           "given: " + conformance::quoted(g.value, kShownValue),

@@ -257,7 +257,7 @@ Finding fixed_record_pointer(const ImageEvidence& e) {
       return not_applicable(NaReason::kCapability,
                             "this writer shows a context by the pointer, not by the valid byte");
     }
-    return unobservable("no slot was seen that points to a record which has become invalid",
+    return unobservable("no slot was seen that points to an invalidated record",
                         "an adapter that declares thread.detach and hides by the valid byte");
   }
   std::size_t most = 0;
@@ -354,20 +354,20 @@ Finding restores_outer(const ImageEvidence& e) {
   return passed(fmt::format("{} nested contexts ended, the enclosing one showing", judged));
 }
 
-// Attributes of all contexts until then, as names and values.
-class GivenAttributes {
+// The attributes of all contexts so far, as names and values.
+class ExpectedAttributes {
  public:
-  explicit GivenAttributes(const SessionEvidence& session) : session_(&session) {}
+  explicit ExpectedAttributes(const SessionEvidence& session) : session_(&session) {}
 
   // Name and value of an entry that some context had, if there is one. For samples in their order.
   std::optional<std::pair<std::string, std::string>> find(const DrivenSample& sample) {
     for (; heard_ <= sample.operation; ++heard_) {
       for (auto& a : accepted_attributes(session_->operations[heard_])) {
-        if (a.text) given_.emplace(std::move(a.key), std::move(*a.text));
+        if (a.text) expected_.emplace(std::move(a.key), std::move(*a.text));
       }
     }
     for (auto& pair : attributes_of(*sample.slot.record)) {
-      if (given_.contains(pair)) return pair;
+      if (expected_.contains(pair)) return pair;
     }
     return std::nullopt;
   }
@@ -375,12 +375,12 @@ class GivenAttributes {
  private:
   const SessionEvidence* session_;
   std::size_t heard_ = 0;  // operations
-  std::set<std::pair<std::string, std::string>> given_;
+  std::set<std::pair<std::string, std::string>> expected_;
 };
 
 Finding detach_hidden(const ImageEvidence& e) {
   const auto samples = driven_samples(e);
-  GivenAttributes given(*e.session);
+  ExpectedAttributes expected(*e.session);
   std::size_t judged = 0;
   const DrivenSample* other = nullptr;
   for (const auto& sample : samples) {
@@ -401,7 +401,7 @@ Finding detach_hidden(const ImageEvidence& e) {
       const auto entry = entry_named(r, a.key);
       return entry && a.text && a.text->starts_with(text_of(*entry));
     });
-    const auto earlier = given.find(sample);
+    const auto earlier = expected.find(sample);
     if (has_no_ids(r) && !remains && !earlier) {
       other = &sample;
       continue;

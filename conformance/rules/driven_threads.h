@@ -26,7 +26,7 @@ std::vector<ExpectedAttribute> expected_attributes(const nlohmann::json& request
 bool may_name_keys(const nlohmann::json& request);  // attributes of a thread
 // The attributes that the threads were given by this operation, as far as it was accepted.
 std::vector<ExpectedAttribute> accepted_attributes(const DrivenOperation& operation);
-// Several of these requests and no others, all answered with ok.
+// Whether the operation consists of several requests that may name keys, all answered with ok.
 bool gives_names_at_once(const DrivenOperation& operation);
 
 // A context as the adapter was asked to attach it, which the record of its thread must show.
@@ -42,7 +42,7 @@ struct ExpectedContext {
 
   bool has_ids() const { return !trace_id.empty(); }
   bool gives(std::string_view key) const;
-  // Given as text, in this order; several: appended again.
+  // The texts that were set for this key, in order; more than one: it was appended again.
   std::vector<std::string> texts_of(std::string_view key) const;
 };
 
@@ -70,10 +70,10 @@ struct DrivenSample {
   bool shows_record() const { return slot.state == SlotState::kRecord; }
 };
 
-// Every thread of which all is known, after every operation, in their order.
+// A sample of each thread about which everything is known, after each operation, in order.
 std::vector<DrivenSample> driven_samples(const ImageEvidence& evidence);
 
-// It shows another thread's context, or its record, which tctx.tls.per-thread speaks of.
+// Whether it shows another thread's context or record; tctx.tls.per-thread judges that.
 bool is_of_another_thread(const std::vector<DrivenSample>& samples, const DrivenSample& sample);
 
 // Lower-case hexadecimal.

@@ -5,8 +5,7 @@
 
 namespace ctxconf::conformance {
 
-// Nothing of it was there while the process ran. A look that was due may still follow the one at
-// exit.
+// Whether the state was first seen at exit. A look that was due may still follow the one at exit.
 inline bool begins_at_exit(const Snapshot& snapshot) {
   return !snapshot.moments.empty() && snapshot.moments.front() == Moment::kExit;
 }

@@ -1,5 +1,5 @@
-// The evidence of a timeline as rules want to ask it: every recorded context
-// decoded once, in the byte order of its process.
+// The evidence of a timeline, prepared for rules: every recorded context decoded once, in the byte
+// order of its process.
 #pragma once
 
 #include <cstdint>
@@ -47,9 +47,9 @@ struct Context {
   std::shared_ptr<const Payload> payload;      // null: not all of it is there to be analysed
 
   std::uint64_t start() const { return candidate->entries.front().range.begin().raw(); }
-  // Accepted by a reader, copied without a change in between.
+  // Whether a reader accepts it, and it did not change during the copy.
   bool usable() const { return state == HeaderState::kValid && candidate->stable; }
-  // The payload is all there, and a message.
+  // Whether the payload is complete and a message.
   bool is_decoded() const {
     return payload != nullptr && payload->problem == PayloadProblem::kNone;
   }
@@ -83,10 +83,9 @@ struct ImageEvidence {
   const Image* image = nullptr;
   std::vector<std::vector<Context>> contexts;  // one list a snapshot, in order
 
-  // The contexts that rules judge: the usable contexts; if the image never had one, all named
-  // ones. A candidate that is not active next to one that is
-  // active is legal whatever it holds; one that a naming call announced while nothing was
-  // active is judged.
+  // The contexts that rules judge: the usable contexts; if the image never had one, all named ones.
+  // A candidate that is not active next to one that is active is legal whatever it holds; one that
+  // a naming call announced while nothing was active is judged.
   std::vector<const Context*> judged;
   // The usable ones, each distinct (mapping, timestamp, pointer, size) once, at first sight.
   std::vector<const Context*> first_sights;
@@ -96,13 +95,13 @@ struct ImageEvidence {
 
   std::vector<Record> records;                  // readable records, in order of first sight
   std::vector<const ModuleFacts*> definers;     // with a dynamic TLS definition readers can bind to
-  std::vector<const ThreadSample*> unreadable;  // not null, and not 28 bytes could be copied
+  std::vector<const ThreadSample*> unreadable;  // not null, but fewer than 28 bytes could be copied
   std::optional<std::string> schema;            // the last threadlocal.schema_version, if a string
   // The slot symbol in a module, a record, or a threadlocal.* attribute: without any of
   // them the requirements about threads do not apply.
   bool uses_threads = false;
   bool faulted = false;  // a call of this image was answered by --inject, or a limit was set
-  // run: what was asked of the process, which hello named; null: none of those.
+  // run: what was asked of the process, if hello named it; null: otherwise.
   std::shared_ptr<const SessionEvidence> session;
   const FaultCell* cell = nullptr;  // wrap --faults: the further run it was in; null: the first
   bool published() const { return has_named || has_hidden; }
@@ -112,15 +111,15 @@ struct ImageEvidence {
   std::string name() const;
 };
 
-// Only images that published, or seem to (a candidate or a hidden header was seen), that use
-// thread context, or of which a call was answered; of a recording of `run` all.
+// The images that published or seem to (a candidate or a hidden header was seen), that use thread
+// context, or in which a call was answered by fault injection. In a recording of `run`: all images.
 std::vector<ImageEvidence> evidence_of(const Timeline& timeline);
 
-// What a sample shows, with the key map of that time; nothing: not 28 bytes could be copied.
+// What a sample shows, with the key map of that time; nothing: fewer than 28 bytes could be copied.
 // Record::last_key_map is not set.
 std::optional<Record> record_of(const ImageEvidence& evidence, const ThreadSample& sample);
 
-// A record in memory that was given back to the allocator since, and overwritten.
+// Whether the memory of the record was freed and overwritten since.
 bool is_freed(const MemoryBlock& record);
 
 // The first sights whose payload was whole and is a ProcessContext.

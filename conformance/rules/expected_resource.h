@@ -17,7 +17,8 @@ namespace ctxconf::conformance {
 struct ExpectedResource {
   std::optional<std::vector<Attribute>> resource;
   std::optional<std::vector<Attribute>> attributes;
-  // Given before and not any more, as it was given last; since the last certain publication.
+  // What was given before and is not given any more, with the last values; since the last certain
+  // publication.
   std::vector<Attribute> removed;
   // Nothing was taken of the last Resource that was given.
   bool nothing_taken = false;
@@ -31,12 +32,12 @@ struct ExpectedResource {
   void forget() { *this = {}; }
 };
 
-// What the adapter says that the SDK has taken of them: `taken` and `left_out` in its reply.
+// Those that the SDK has taken, as the adapter says: `taken` and `left_out` in its reply.
 std::vector<Attribute> taken_of(std::vector<Attribute> expected, const nlohmann::json& reply);
 // Says that it is not applicable, because the SDK sets its keys itself.
 Finding nothing_was_taken();
 
-// The pairs of a list of pairs may have another order.
+// Whether key, kind and value are the same. The pairs of a key-value list may have another order.
 bool is_same(const Attribute& a, const Attribute& b);
 const Attribute* find_key(const std::vector<Attribute>& list, std::string_view key);
 
@@ -58,8 +59,8 @@ struct Published {
 Published published_at(const SessionEvidence& session, const ImageView* view);
 Published published_at(const SessionEvidence& session, const DrivenOperation& d);
 
-// Tells publications where no context was from those that replace one, which are for the
-// requirements about updates.
+// Distinguishes a publication without a previous context from one that replaces a context: the
+// requirements about updates judge the latter.
 class FirstPublications {
  public:
   // Call it for each operation of a session, in order, with what was there after it.
@@ -70,12 +71,13 @@ class FirstPublications {
   bool published_ = false;
 };
 
-// What may be left out whole: what an SDK's API cannot express, and what a limit may concern.
-// `count`: attributes that were given with it.
+// Whether an SDK may leave out the whole attribute, because its API cannot express it or a limit
+// may apply. `count`: attributes that were given with it.
 bool may_be_left_out(const Attribute& expected, std::size_t count);
 
-// What showed as it was given. An SDK that published a value of some kind and size once can do so
-// again, so none of its limits explains that the next one under this key is missing.
+// The attributes that showed as they were given. An SDK that published a value of some kind and
+// size once can do so again, so none of its limits explains that the next one under this key is
+// missing.
 class ShownBefore {
  public:
   void add(const ExpectedResource& given, const Published& published);
@@ -86,8 +88,8 @@ class ShownBefore {
 };
 
 // The first given attribute that is not published as it was given; null: all are. What was given in
-// addition to the Resource may be in either list. Unless `every` is asked for, what may be left out
-// is not missed, but for what was `shown` before.
+// addition to the Resource may be in either list. Without `every`, an attribute that may be left
+// out is not missed, unless it was `shown` before.
 const Attribute* first_missing(const ExpectedResource& expected, const Published& published,
                                bool every = false, const ShownBefore* shown = nullptr);
 
@@ -97,7 +99,7 @@ std::vector<std::vector<Attribute>> resources_at_once(const DrivenOperation& d,
                                                       std::string_view op);
 // The same for publications; empty unless all of them were accepted.
 std::vector<std::vector<Attribute>> publications_at_once(const DrivenOperation& d);
-// Every attribute of the first list has a value that one of the lists gives.
+// Whether every attribute of the first list has a value that one of the lists gives.
 bool is_mixture(const std::vector<std::vector<Attribute>>& lists, const Published& published);
 
 // The look at another process right after the operation; null: there was none.
@@ -107,7 +109,8 @@ bool says(const nlohmann::json& object, const char* name, std::string_view text)
 // A member of the reply that is a process number; 0: it is none.
 std::int64_t pid_member(const nlohmann::json& object, const char* name);
 
-// pctx.payload.resource-matches-sdk where requests say what was given: of an image with a session.
+// Judges pctx.payload.resource-matches-sdk for an image with a session, whose requests say what was
+// given.
 Finding resource_as_given(const ImageEvidence& evidence);
 
 }  // namespace ctxconf::conformance

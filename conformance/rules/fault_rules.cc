@@ -543,7 +543,7 @@ Finding survives_total_denial(const ImageEvidence& e) {
     if (*usual == *e.process->exit_code) return passed();
     return info(
         fmt::format("it exited {}, but {} when no call is denied", *e.process->exit_code, *usual),
-        "exits otherwise where all calls are denied");
+        "exits differently when all calls are denied");
   }
   if (is_last_image(e) && e.process->exit_code.value_or(0) != 0) {
     return unobservable(fmt::format("it exited {}; its exit code without denied calls is unknown",

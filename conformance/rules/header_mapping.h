@@ -15,10 +15,10 @@ namespace ctxconf::conformance {
 std::vector<const SystemCall*> calls_between(const Image& image, std::uint64_t from,
                                              std::uint64_t to);
 
-// The program had the context `was` before the operation `d` and, if any, `now` after it: the
-// operation unmapped the header's mapping, mapped other memory there, or put the context elsewhere.
-// Its finding has no signature and begins with `what`; nothing: the mapping was kept, as far as the
-// calls say.
+// A failure if the operation `d` did not keep the header's mapping: it unmapped it, mapped other
+// memory there, or put the context elsewhere. The program had the context `was` before `d` and, if
+// any, `now` after it. The finding has no signature and begins with `what`. Nothing: the mapping
+// was kept, as far as the calls say.
 std::optional<Finding> made_anew(std::string_view what, const DrivenOperation& before,
                                  const DrivenOperation& d, const Published& was,
                                  const Published& now);

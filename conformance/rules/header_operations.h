@@ -12,10 +12,10 @@
 
 namespace ctxconf::conformance {
 
-// 32 bytes or more as the program means them, in the order of bytes of this machine.
+// Decodes 32 bytes or more of the program into the byte order of this machine.
 std::optional<abi::ProcessHeader> header_of(const Image& image, std::span<const std::byte> bytes);
 
-// A store with the header around it, in the order of bytes of this machine.
+// A store with the header around it, in the byte order of this machine.
 struct HeaderStore {
   const Store* store = nullptr;
   abi::ProcessHeader before{};
@@ -31,9 +31,9 @@ struct HeaderStore {
     return before.monotonic_published_at_ns != after.monotonic_published_at_ns;
   }
   bool changes_another_field() const { return changes_identity() || changes_location(); }
-  // The timestamp and other fields may have been stored in any order: by nobody who was watched, or
-  // in one system call, to or from zero. How the kernel copies is not known; but a timestamp
-  // between two fields that change is neither the first nor the last.
+  // Whether the timestamp and other fields may have been stored in any order: by nobody who was
+  // watched, or in one system call, to or from zero. The order in which the kernel copies is not
+  // known; but a timestamp between two fields that change is neither the first nor the last.
   bool is_unordered() const {
     if (!changes_timestamp() || !changes_another_field()) return false;
     const bool pointer_changes = before.payload != after.payload;
@@ -52,8 +52,8 @@ struct HeaderOperation {
   enum class Kind { kPublication, kUpdate };
   Kind kind = Kind::kPublication;
   const Watch* watch = nullptr;
-  // From what the writer stored before it touched the timestamp to what it stored after the new
-  // timestamp, before the naming call.
+  // The first is what the writer stored before it touched the timestamp, the last what it stored
+  // after the new timestamp and before the naming call.
   std::vector<HeaderStore> stores;
   // For an update: the stores that took the timestamp to zero, more than one when it was taken away
   // in pieces; none when it was replaced, or when the watch began later.
@@ -64,9 +64,10 @@ struct HeaderOperation {
   std::size_t announce_first = kNone;
   std::size_t announce = kNone;
   std::uint64_t until_ns = UINT64_MAX;  // the first store of the next operation
-  // For an update: its zero may have withdrawn the context, and the rest have published another.
+  // For an update: its zero may have withdrawn the context, and its other stores may have published
+  // another.
   bool may_be_publication = false;
-  bool is_asked_for = true;  // false: only part of the history of those that are
+  bool is_asked_for = true;  // false: it is only history of others
 
   bool was_zeroed() const { return zero != kNone; }
   bool is_announced() const { return announce != kNone; }
@@ -82,9 +83,9 @@ struct HeaderHistory {
   bool late = false;                        // a watch began when the header was announced already
 };
 
-// A store into an update that was another thread's: by one that comes back into it, or that takes
-// the timestamp to zero again. A writer may go on in another thread of the kernel's, as goroutines
-// do; it does not come back for the other's sake. Null: there is none.
+// The first store that shows a second writer in the update: by a thread that comes back after
+// another one stored, or that takes the timestamp to zero again. A single writer may move to
+// another kernel thread, as goroutines do, but then it does not come back. Null: there is none.
 const HeaderStore* store_of_another_writer(const HeaderOperation& update);
 
 // Bounded by the recording: each store is in one operation at most. A withdrawal is not an

@@ -16,8 +16,8 @@ namespace ctxconf::conformance {
 std::optional<OperationPicture> picture_of(const ImageEvidence& evidence,
                                            const EventLocation& event);
 
-// The first publication and the first update in which none of `wrong` lies, and in which a reader
-// never finds what is neither the old nor the new context.
+// The first publication and the first update without any event of `wrong`, in which a reader never
+// finds anything but the old context, none or the new one.
 std::vector<OperationPicture> pictures_without(const ImageEvidence& evidence,
                                                std::span<const EventLocation> wrong);
 

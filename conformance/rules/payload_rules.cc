@@ -199,8 +199,8 @@ Finding semantic_conventions(const ImageEvidence& e) {
   return contexts.empty() ? nothing_to_judge(e) : passed();
 }
 
-// What the image showed when a context was there for the last time. What came before it is no
-// longer what the SDK is configured with.
+// The contexts that the image showed last. The SDK may have had another configuration when earlier
+// ones were published.
 std::vector<const Context*> published_last(const ImageEvidence& e) {
   std::vector<const Context*> out;
   std::uint64_t last = 0;

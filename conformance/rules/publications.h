@@ -27,7 +27,7 @@ struct Sight {
   std::uint64_t timestamp = 0;
   std::uint64_t first_ns = 0;
   std::uint64_t last_ns = 0;
-  bool at_rest = false;  // not only when the program was about to end
+  bool at_rest = false;  // seen before the program was about to end
 };
 
 // Where the mapping ends after a call that let it grow in place.
@@ -54,9 +54,10 @@ struct Publication {
   std::vector<Sight> sights;                // distinct timestamps, in order
   std::span<const SystemCall> calls;        // of the image, while the mapping existed
 
-  // This image made it or works on it; a forked child's copy is nobody's publication.
+  // Whether this image made it or works on it. A forked child's copy is not the child's
+  // publication.
   bool own() const { return map != nullptr || !namings.empty() || dontfork != nullptr; }
-  // A store to its header, as far as the call that made the mapping is known.
+  // Whether the store is to its header, as far as the call that made the mapping is known.
   bool is_stored_to(const Store& s) const {
     return s.header == start && (map == nullptr || s.order >= map->left_order);
   }
@@ -64,9 +65,9 @@ struct Publication {
   std::uint64_t end_at(const SystemCall& call, std::uint64_t page) const;
 };
 
-// Those in the last snapshot after contexts that readers found, if it has none with a name: the
-// image prepared them for publication, and their memory never had a right name. Other copies of a
-// header are the program's own affair.
+// The hidden contexts in the last snapshot, if it has no named one and readers found contexts
+// before: the image prepared them for publication, and their memory never had a right name. Other
+// copies of a header are the program's own affair.
 std::vector<const Context*> hidden_after_usable_ones(const ImageEvidence& evidence);
 
 // The contexts for which publications are searched: those that rules judge, and later ones without
@@ -95,7 +96,7 @@ std::optional<bool> host_has(const Timeline& timeline, std::string_view name);
 std::string call_line(const SystemCall& call);
 std::vector<std::string> call_lines(std::initializer_list<const SystemCall*> calls);
 
-// No call is missing in the recording, as far as one can know. A filter that the program
+// Whether no call is missing in the recording, as far as one can know. A filter that the program
 // installs itself may answer its calls before an observer learns of them.
 bool is_complete(const Image& image);
 

@@ -18,7 +18,7 @@ std::string call_text(const ReaderCall& c, const ReaderQuestion& q);
 
 // The answers that the scene claims for the requirement.
 std::optional<Finding> answers(const SceneEvidence& scene, std::string_view requirement);
-// The one that says more.
+// The one with the worse outcome; `a` if both have the same.
 std::optional<Finding> worse(std::optional<Finding> a, std::optional<Finding> b);
 
 // Why no read was seen.

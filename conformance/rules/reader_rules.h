@@ -29,12 +29,13 @@ struct SceneEvidence {
 std::vector<SceneEvidence> scenes_of(const Session& session);
 std::vector<SceneEvidence> scenes_of(const Timeline& timeline);
 
-// Where a reading process grew most beyond its limit, of the questions whose answer is judged, but
-// not for a requirement about memory. Nothing: none did.
+// How much memory a reading process used for one answer, and how much it may use.
 struct MemoryExcess {
   std::uint64_t used_bytes = 0;
   std::uint64_t limit_bytes = 0;
 };
+// The largest excess over the limit among the answers of the scene. Answers that are judged for
+// their memory do not count. Nothing: no process exceeded its limit.
 std::optional<MemoryExcess> memory_excess(const SceneEvidence& scene);
 
 // Nothing: the scene says nothing about the requirement.

@@ -169,8 +169,8 @@ std::string order_of(const Sample& s) {
   return out;
 }
 
-// By how its reads were made, or by an answer that mixes two samples. That no answer does is no
-// proof without the reads.
+// Judges the order of the reads, and whether an answer mixes two samples. Without recorded reads,
+// answers that do not mix prove nothing.
 std::optional<Finding> sampled_in_one_stop(const SceneEvidence& scene, std::string_view id) {
   const Samples samples = samples_of(scene);
   for (const Sample& s : samples.all) {

@@ -49,10 +49,10 @@ DraftTimes draft_times(const ImageEvidence& evidence);
 
 // The process that forked this one, if that was recorded and this has not executed another program.
 const Process* forked_from(const ImageEvidence& evidence);
-// A process that it comes from by fork had a process context or a record, or may have: so the
-// forked one may go back to a context from before the fork, on whatever thread.
+// Whether a process from which it was forked, directly or not, had a process context or a record,
+// or may have had one. Then it may go back to a context from before the fork, on any thread.
 bool may_have_contexts_of_ancestors(const ImageEvidence& evidence);
-// A record that a forked child had from its parent before it ran: the child's process context
+// Whether a forked child had the record from its parent before it ran: the child's process context
 // says nothing of it.
 bool is_inherited(const ImageEvidence& evidence, const Record& record);
 

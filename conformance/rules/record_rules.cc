@@ -119,13 +119,13 @@ std::size_t bytes_of_entries(const Record& r, std::size_t count) {
 
 // The size and entries of a draft's record as the merged layout has them.
 std::vector<KnownBytes> merged_record(const Record& r, const abi::RecordFields& draft) {
-  const auto behind = r.bytes.subspan(draft.fixed_bytes);
+  const auto after = r.bytes.subspan(draft.fixed_bytes);
   const auto count = std::to_integer<std::size_t>(r.bytes[static_cast<std::size_t>(draft.count)]);
-  abi::AttributeCursor cursor(behind);
+  abi::AttributeCursor cursor(after);
   for (std::size_t i = 0; i < count && cursor.next(); ++i) {
   }
   KnownBytes entries{abi::kRecordHeadBytes, {}};
-  for (const std::byte b : behind.first(cursor.offset())) {
+  for (const std::byte b : after.first(cursor.offset())) {
     entries.bytes.push_back(std::to_integer<std::uint8_t>(b));
   }
   return {known_number(kSizeAt, cursor.offset(), 2), std::move(entries)};
@@ -331,7 +331,7 @@ Finding contiguous(const ImageEvidence& e) {
   const ThreadSample* once = nullptr;
   for (const ThreadSample* s : e.unreadable) {
     if (!is_pointer_sized(e, *s)) continue;
-    // A thread that ends may leave its slot behind for a moment.
+    // A thread that ends may leave its slot after for a moment.
     if (s->times < 2) {
       once = s;
       continue;

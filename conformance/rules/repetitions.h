@@ -1,4 +1,4 @@
-// How the answers of a reader fell that was asked again and again while its target changed between
+// Counts the answers of a reader to a question that is repeated while its target changes between
 // two contents. For a reader whose reads are not seen, nothing else shows what it does meanwhile.
 #pragma once
 

@@ -87,7 +87,7 @@ std::span<const RequirementRule> fault_rules();  // level syscalls: injected fau
 std::span<const RequirementRule> tls_rules();    // OTEP 4947: the variable in its ELF files
 std::span<const RequirementRule> reference_data_rules();  // ... threadlocal.* and Go's own schema
 std::span<const RequirementRule> record_rules();          // ... records and attribute entries
-// Asked of the testee.
+// About testees of `run`.
 std::span<const RequirementRule> driven_resource_rules();
 std::span<const RequirementRule> driven_process_rules();
 std::span<const RequirementRule> driven_fork_rules();
@@ -106,8 +106,8 @@ Finding passed(std::string saw = {});
 Finding failed(std::string saw, std::string signature);
 Finding info(std::string saw, std::string signature);    // info, whatever the severity
 Finding warned(std::string saw, std::string signature);  // a warning, whatever the severity
-// One that no reader of the protocol can notice: a warning, or what the severity is with --reading
-// strict.
+// A failure that no reader of the protocol can notice: a warning, or what the severity is with
+// --reading strict.
 Finding unnoticed(Finding failure);
 Finding unobservable(std::string why, std::string remedy);
 Finding no_valid_header();  // unobservable

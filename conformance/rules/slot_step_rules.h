@@ -11,7 +11,7 @@ namespace ctxconf::conformance {
 // For tctx.exit.no-dangling: a thread that ended gave its record back before it let go of it.
 std::optional<Finding> released_at_exit(const ImageEvidence& evidence);
 
-// What step traces of changes say of the valid byte as a switch, of a program that nobody drives.
+// Judges by step traces how a program that nobody drives uses the valid byte as a switch.
 Finding valid_cleared_first_by_steps(const ImageEvidence& evidence);
 Finding valid_set_last_by_steps(const ImageEvidence& evidence);
 

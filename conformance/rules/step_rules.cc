@@ -9,6 +9,7 @@
 #include "conformance/rules/race_evidence.h"
 #include "conformance/rules/rule.h"
 #include "conformance/rules/store_evidence.h"
+#include "sys/processor.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -85,14 +86,12 @@ std::optional<Finding> mixture_in(const Image& image, const StepTrace& trace,
         i > 0 && seen[i - 1].accepted() && seen[i - 1].timestamp() == now.timestamp();
     const bool moved = !same_location(first->second, now);
     Finding f = failed(
-        adjacent
-            ? fmt::format(
-                  "under the timestamp {} the {} changed: a reader that finds it before and "
-                  "after its copy may have some of both",
-                  now.timestamp(), moved ? "payload's place" : "payload's bytes")
-            : fmt::format("the timestamp {} came back with other content: a reader that finds it "
-                          "before and after its copy may have some of both",
-                          now.timestamp()),
+        adjacent ? fmt::format("under the timestamp {} the {} changed: a reader that sees this "
+                               "timestamp before and after its copy may mix both contents",
+                               now.timestamp(), moved ? "payload's place" : "payload's bytes")
+                 : fmt::format("the timestamp {} came back with other content: a reader that sees "
+                               "this timestamp before and after its copy may mix both contents",
+                               now.timestamp()),
         adjacent ? "content changed under its timestamp" : "timestamp came back");
     show_trace(image, trace, seen, i, f);
     return f;
@@ -179,7 +178,7 @@ struct Gap {
 // A barrier in each gap: after the instruction of the first store, or in that of the second.
 Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const char* where) {
   const Image& image = *e.image;
-  const bool keeps_order = e.timeline->arch == "x86_64";
+  const bool keeps_order = sys::processor_of_uname(e.timeline->arch).keeps_store_order;
   if (gaps.empty() && keeps_order) {
     return not_applicable(NaReason::kArch,
                           fmt::format("no barrier is needed {}: this processor keeps stores in "

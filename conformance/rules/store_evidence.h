@@ -13,8 +13,8 @@
 
 namespace ctxconf::conformance {
 
-// A failure that `by`, one of the stores of `op`, committed: with the code that did it, all
-// stores of the operation and the header after that store.
+// A failure that the store `by` of `op` caused: with the code that did it, all stores of the
+// operation and the header after that store.
 Finding wrong_store(const Image& image, const HeaderOperation& op, const HeaderStore& by,
                     const std::string& saw, std::string signature);
 
@@ -42,8 +42,8 @@ std::uint64_t naming_ns(const Image& image, const HeaderOperation& op);
 void show_difference(const Image& image, const MemoryBlock& then, const MemoryBlock& later,
                      const std::string& then_label, const std::string& later_label, Finding& f);
 
-// What all requirements pctx.update.* that are about stores say of those updates together. Against
-// one that is an error it is kFail, against another kWarn.
+// One finding for those updates, judged by all requirements pctx.update.* that are about stores. It
+// is kFail if a requirement of severity error is broken, and kWarn if another one is.
 Finding judge_updates(const ImageEvidence& e,
                       const std::function<bool(const HeaderOperation&)>& is_asked_for);
 

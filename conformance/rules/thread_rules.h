@@ -1,4 +1,4 @@
-// What the rules about thread context (OTEP 4947) say alike.
+// Findings and lines that the rules about thread context (OTEP 4947) share.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,12 @@ std::vector<std::string> record_lines(const Record& record);
 // The fixed part and the first entries; the bytes around the first mark when that is further in.
 Hexdump record_dump(const Record& record, std::vector<Hexdump::Mark> marks);
 
-// Driven programs; the rules over them speak of these. The name of a given attribute of which the
-// record has the value under an index that no key map of the session ever named.
+// For driven programs. The name of a given attribute whose value the record has under an index that
+// no key map of the session ever named.
 std::optional<std::string> never_named(const ImageEvidence& evidence, const Record& record,
                                        const abi::AttributeEntry& entry);
-// This state of the process context is what this operation left, such as "process.update".
+// Whether this state of the process context is what the operation `op` left, such as
+// "process.update".
 bool is_left_by(std::string_view op, const ImageEvidence& evidence, const Context& context);
 
 }  // namespace ctxconf::conformance

@@ -13,6 +13,7 @@
 #include "conformance/elf/tls_access.h"
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/rule.h"
+#include "sys/processor.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -435,13 +436,14 @@ Finding not_local_dynamic(const ImageEvidence& e) {
   for (const ModuleFacts* m : judged_definers(e)) {
     const ElfSymbol& symbol = *slot_definition(*m);
     // A zero in the word after a nameless module id may be the variable's offset or local
-    // dynamic's; only x86-64 code is asked which.
+    // dynamic's; where code shows local dynamic, it decides.
+    const bool code_shows = sys::processor_of_elf(m->machine).shows_local_dynamic;
     const auto accesses = accesses_of(*m, all);
     const bool certain = std::ranges::any_of(accesses, [&](const SlotAccess& a) {
       return symbol.value != 0 || a.relocation == nullptr || a.relocation->symbol != 0 ||
              a.relocation->kind != TlsRelocationKind::kModule;
     });
-    if (certain || (!accesses.empty() && m->machine == EM_X86_64)) continue;
+    if (certain || (!accesses.empty() && code_shows)) continue;
     std::vector<std::string> evidence = {dynsym_line(*m, symbol)};
     bool suspect = false;
     for (const TlsRelocation& r : m->relocations) {
@@ -461,7 +463,7 @@ Finding not_local_dynamic(const ImageEvidence& e) {
       f = broken(fmt::format("code of {} adds {:#x}, the variable's offset, to a module base",
                              m->path, symbol.value),
                  "local dynamic", mend);
-    } else if (symbol.value == 0 && (!code.empty() || m->machine != EM_X86_64)) {
+    } else if (symbol.value == 0 && (!code.empty() || !code_shows)) {
       f = info_with_remedy(
           fmt::format("{} may reach the variable as local dynamic: its offset is zero, so "
                       "the relocations do not tell",
@@ -493,7 +495,7 @@ Finding prefers_tlsdesc(const ImageEvidence& e) {
           return a.model == TlsModel::kGeneralDynamic;
         });
     if (!general_only) continue;
-    const char* option = m->machine == EM_AARCH64 ? "-mtls-dialect=desc" : "-mtls-dialect=gnu2";
+    const char* option = sys::processor_of_elf(m->machine).tlsdesc_option;
     Finding f = broken(fmt::format("{} is reached by traditional General Dynamic", m->path),
                        "General Dynamic", fmt::format("compile with {}", option));
     f.evidence = relocation_lines(accesses);

@@ -19,7 +19,8 @@ struct IdField {
 extern const IdField kTraceIdField;
 extern const IdField kSpanIdField;
 
-// What an id that is shown has to do with another one: ", in reverse order"; empty: nothing.
+// The wrong order in which `shown` has the bytes of `id`: ", in reverse order"; empty: no such
+// order.
 std::string order_of(const std::string& id, const std::string& shown);
 
 Finding trace_id_as_told(const ImageEvidence& evidence);

@@ -128,8 +128,7 @@ class Testee {
                           std::chrono::milliseconds checked);
   // What the last request asked; it may be completed after the reply. Null before the first one.
   Operation* last_operation();
-  // What it has reported by itself ("saw") since the last call: of each process and thread the
-  // last.
+  // The last report ("saw") of each process and thread that came since the last call.
   std::vector<Json> take_events();
   std::vector<pid_t> processes() const;  // of the adapter, living
   CheckRun& check();                     // the current one

@@ -580,17 +580,17 @@ static void replace(struct bytes* old, struct bytes* with) {
 static void change(struct call* call, int publishes) {
   const struct node* const given = member(call->request, "resource");
   const struct node* const list = member(given, "attributes");
-  const struct node* const beside = member(call->request, "attributes");
+  const struct node* const pairs = member(call->request, "attributes");
   struct bytes inner = {0}, new_resource = {0}, new_attributes = {0};
   if ((given != NULL && !add_list(&inner, 1, list, add_key_value)) ||
-      (beside != NULL && !add_list(&new_attributes, 2, beside, add_key_value))) {
+      (pairs != NULL && !add_list(&new_attributes, 2, pairs, add_key_value))) {
     refuse(call, "bad-request", 0, "resource or attributes are not what they should be");
-  } else if ((list != NULL && is_twice(list)) || (beside != NULL && is_twice(beside))) {
+  } else if ((list != NULL && is_twice(list)) || (pairs != NULL && is_twice(pairs))) {
     refuse(call, "rejected", 0, "an attribute is given twice");
   } else {
     if (given != NULL) add_field(&new_resource, 1, inner.data, inner.size);
     if (!publishes && given == NULL) add(&new_resource, resource.data, resource.size);
-    if (!publishes && beside == NULL) add(&new_attributes, attributes.data, attributes.size);
+    if (!publishes && pairs == NULL) add(&new_attributes, attributes.data, attributes.size);
     if (send_context(call, publishes, &new_resource, &new_attributes)) {
       replace(&resource, &new_resource);
       replace(&attributes, &new_attributes);

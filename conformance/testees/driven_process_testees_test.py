@@ -12,10 +12,10 @@ from driven_table import BIN, SOURCE, TableTests, requirements, run, table
 PROGRAM = "driven_process_writer"
 TABLE = table("driven_process_mutants.json")
 ALL = requirements("4719-2026-04-07.json")
-ROWS = {
-    name: row for name, row in ALL.items()
-    if row["role"] == "writer" and row["observe"]["modes"] == ["run"]
-    and row["observe"]["level"] in ("snapshot", "syscalls", "stores")}
+REQUIREMENTS = {
+    name: r for name, r in ALL.items()
+    if r["role"] == "writer" and r["observe"]["modes"] == ["run"]
+    and r["observe"]["level"] in ("snapshot", "syscalls", "stores")}
 OWN = [e for e in TABLE["mutants"] if e["program"] == PROGRAM]
 MUTANTS = [e for e in OWN if e["kind"] == "mutant"]
 
@@ -26,27 +26,27 @@ class Table(TableTests, unittest.TestCase):
     def test_each_mutant_breaks_the_requirement_that_it_is_named_after(self):
         words = {"error": "fail", "warning": "warn", "info": "info"}
         for entry in MUTANTS:
-            row = entry["requirements"][0]
+            requirement = entry["requirements"][0]
             self.assertEqual(entry["args"][0], "--bad")
-            self.assertEqual(entry["args"][1].split(":")[0], row)
-            self.assertEqual(set(entry["expect"]), set(entry["requirements"]), row)
+            self.assertEqual(entry["args"][1].split(":")[0], requirement)
+            self.assertEqual(set(entry["expect"]), set(entry["requirements"]), requirement)
             for broken, outcome in entry["expect"].items():
                 self.assertEqual(outcome, words[ALL[broken]["severity"]], broken)
-            self.assertTrue(len(entry["expect"]) == 1 or "comment" in entry, row)
+            self.assertTrue(len(entry["expect"]) == 1 or "comment" in entry, requirement)
 
     def test_every_requirement_has_a_mutant_of_its_own(self):
         alone = {e["requirements"][0] for e in MUTANTS if len(e["expect"]) == 1}
-        self.assertEqual(set(ROWS) - alone, set())
+        self.assertEqual(set(REQUIREMENTS) - alone, set())
 
     def test_every_variant_is_shown_or_excused_once(self):
-        texts = {(row["id"], text) for row in ROWS.values() for text in row["variants"]}
-        known = {(row["id"], text) for row in ALL.values() for text in row["variants"]}
+        texts = {(r["id"], text) for r in REQUIREMENTS.values() for text in r["variants"]}
+        known = {(r["id"], text) for r in ALL.values() for text in r["variants"]}
         shown = set()
         for entry in OWN:
             for text in entry.get("variants", []):
-                rows = {(row, text) for row in entry["requirements"]} & known
-                self.assertTrue(rows, f"{entry['name']}: no requirement of it has the variant {text!r}")
-                shown |= rows
+                variants = {(requirement, text) for requirement in entry["requirements"]} & known
+                self.assertTrue(variants, f"{entry['name']}: no requirement of it has the variant {text!r}")
+                shown |= variants
         excused = {(e["requirement"], e["variant"]) for e in TABLE["not_here"]}
         self.assertFalse(shown & excused)
         self.assertEqual(texts - shown - excused, set())

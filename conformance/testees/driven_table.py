@@ -30,7 +30,7 @@ def table(name):
 
 def requirements(catalogue):
     """Those of a file of the catalogue, by their ids; empty without arguments."""
-    return {} if not SOURCE else {row["id"]: row for row in load("requirements", catalogue)["requirements"]}
+    return {} if not SOURCE else {r["id"]: r for r in load("requirements", catalogue)["requirements"]}
 
 
 def run(program, *arguments):

@@ -14,10 +14,10 @@ TABLE = table("driven_thread_mutants.json")
 THREAD = requirements("4947-2026-07-17.json")
 ALL = requirements("4719-2026-04-07.json") | THREAD
 # Records that are watched have a program of their own.
-ROWS = {name: row for name, row in THREAD.items()
-        if row["observe"]["modes"] == ["run"] and row["role"] == "writer"
-        and (row["observe"]["level"] == "snapshot"
-             or (row["observe"]["level"] == "stores" and name.startswith("tctx.keymap.")))}
+REQUIREMENTS = {name: r for name, r in THREAD.items()
+                if r["observe"]["modes"] == ["run"] and r["role"] == "writer"
+                and (r["observe"]["level"] == "snapshot"
+                     or (r["observe"]["level"] == "stores" and name.startswith("tctx.keymap.")))}
 OWN = [e for e in TABLE["mutants"] if e["program"] == PROGRAM]
 MUTANTS = [e for e in OWN if e["kind"] == "mutant"]
 
@@ -28,21 +28,21 @@ class Table(TableTests, unittest.TestCase):
     def test_each_mutant_breaks_the_requirement_that_it_is_named_after(self):
         words = {"error": "fail", "warning": "warn"}
         for entry in MUTANTS:
-            [row] = entry["requirements"]
+            [requirement] = entry["requirements"]
             option, broken = entry["args"]
-            self.assertEqual((option, broken.partition(":")[0]), ("--bad", row))
-            self.assertEqual(entry["expect"][row], words[ALL[row]["severity"]], row)
-            self.assertLessEqual(set(entry["expect"].values()) - {entry["expect"][row]}, {"info"})
-        self.assertLessEqual(set(ROWS), {e["requirements"][0] for e in MUTANTS})
+            self.assertEqual((option, broken.partition(":")[0]), ("--bad", requirement))
+            self.assertEqual(entry["expect"][requirement], words[ALL[requirement]["severity"]], requirement)
+            self.assertLessEqual(set(entry["expect"].values()) - {entry["expect"][requirement]}, {"info"})
+        self.assertLessEqual(set(REQUIREMENTS), {e["requirements"][0] for e in MUTANTS})
 
     def test_every_variant_is_shown(self):
-        texts = {(row["id"], text) for row in ROWS.values() for text in row["variants"]}
+        texts = {(r["id"], text) for r in REQUIREMENTS.values() for text in r["variants"]}
         shown = set()
         for entry in OWN:
             for text in entry.get("variants", []):
-                rows = {(row, text) for row in entry["requirements"]} & texts
-                self.assertTrue(rows, f"{entry['name']}: no requirement of it has the variant {text!r}")
-                shown |= rows
+                variants = {(requirement, text) for requirement in entry["requirements"]} & texts
+                self.assertTrue(variants, f"{entry['name']}: no requirement of it has the variant {text!r}")
+                shown |= variants
         self.assertEqual(shown, texts)
 
 

@@ -19,7 +19,7 @@ from driven_table import BIN, SOURCE, TableTests, requirements, run, table
 PROGRAM = "bad_reader"
 TABLE = table("reader_mutants.json")
 ALL = requirements("4719-2026-04-07.json") | requirements("4947-2026-07-17.json")
-ROWS = {name: row for name, row in ALL.items() if row["role"] == "reader" and row["observe"]["modes"]}
+REQUIREMENTS = {name: r for name, r in ALL.items() if r["role"] == "reader" and r["observe"]["modes"]}
 OWN = [e for e in TABLE["mutants"] if e["program"] == PROGRAM]
 MUTANTS = [e for e in OWN if e["kind"] == "mutant"]
 
@@ -31,23 +31,23 @@ class Table(TableTests, unittest.TestCase):
         # No process of the other byte order runs here, and no kernel gives all names.
         unseen = {"pctx.reader.byte-order", "tctx.reader.byte-order"}
         for entry in MUTANTS:
-            [row] = entry["requirements"]
+            [requirement] = entry["requirements"]
             option, broken = entry["args"][:2]
-            self.assertEqual((option, broken.partition(":")[0]), ("--bad", row))
+            self.assertEqual((option, broken.partition(":")[0]), ("--bad", requirement))
             if "harm" in entry:
                 continue
-            self.assertIn(row, entry["expect"])
-            self.assertEqual(entry["expect"][row] == "unobservable", row in unseen)
-        self.assertEqual(set(ROWS), {e["requirements"][0] for e in MUTANTS})
+            self.assertIn(requirement, entry["expect"])
+            self.assertEqual(entry["expect"][requirement] == "unobservable", requirement in unseen)
+        self.assertEqual(set(REQUIREMENTS), {e["requirements"][0] for e in MUTANTS})
 
     def test_every_variant_is_shown_or_excused(self):
-        texts = {(row["id"], text) for row in ROWS.values() for text in row["variants"]}
+        texts = {(r["id"], text) for r in REQUIREMENTS.values() for text in r["variants"]}
         shown = set()
         for entry in OWN:
             for text in entry.get("variants", []):
-                rows = {(row, text) for row in entry["requirements"]} & texts
-                self.assertTrue(rows, f"{entry['name']}: no requirement of it has the variant {text!r}")
-                shown |= rows
+                variants = {(requirement, text) for requirement in entry["requirements"]} & texts
+                self.assertTrue(variants, f"{entry['name']}: no requirement of it has the variant {text!r}")
+                shown |= variants
         excused = {(e["requirement"], e["variant"]) for e in TABLE["not_here"]}
         self.assertEqual(excused & shown, set(), "it is shown")
         self.assertEqual(shown | excused, texts)

@@ -45,9 +45,9 @@ FAULTED = {name: e for name, e in WRAPPED.items()
                   (a.startswith("--faults=") and "RLIMIT" not in a) for a in e["wrap_args"])}
 ENTRIES = {name: e for name, e in WRAPPED.items() if name not in THREADS and name not in FAULTED}
 FILES = {e["name"]: e for e in MUTANTS["mutants"] if e.get("command") == "elf"}
-ROWS = {
-    row["id"]: row for file in ("4719-2026-04-07.json", "4947-2026-07-17.json")
-    for row in load("requirements", file)["requirements"]}
+REQUIREMENTS = {
+    r["id"]: r for file in ("4719-2026-04-07.json", "4947-2026-07-17.json")
+    for r in load("requirements", file)["requirements"]}
 # These requirements are of the level syscalls.
 IN_CALLS = {
     "pctx.header.timestamp-clock", "pctx.publish.memfd-retry", "pctx.publish.memfd-retry-flags",
@@ -74,12 +74,12 @@ IN_STEPS = {
     "tctx.attach.slot-always-sound", "tctx.attach.valid-cleared-first",
     "tctx.attach.valid-set-last"}
 JUDGED = {
-    row["id"]: row for row in ROWS.values()
-    if row["role"] == "writer"
-    and (row["observe"]["level"] in ("static", "snapshot")
-         or row["id"] in IN_CALLS | IN_STORES | IN_STEPS)
-    and {"attach", "wrap"} & set(row["observe"]["modes"])}
-JUDGED_IN_FILES = {row["id"]: row for row in ROWS.values() if "elf" in row["observe"]["modes"]}
+    r["id"]: r for r in REQUIREMENTS.values()
+    if r["role"] == "writer"
+    and (r["observe"]["level"] in ("static", "snapshot")
+         or r["id"] in IN_CALLS | IN_STORES | IN_STEPS)
+    and {"attach", "wrap"} & set(r["observe"]["modes"])}
+JUDGED_IN_FILES = {r["id"]: r for r in REQUIREMENTS.values() if "elf" in r["observe"]["modes"]}
 # A file alone cannot break them: another module may hold the relocations, or the definition.
 NEEDS_A_PROCESS = {"tctx.tls.access-model", "tctx.tls.symbol-defined"}
 SHOWN_BY_FILES = set(JUDGED_IN_FILES) - NEEDS_A_PROCESS
@@ -495,8 +495,8 @@ class Table(unittest.TestCase):
 
     def test_requirements_exist_and_are_judged_at_this_level(self):
         for name, entry in WRAPPED.items():
-            for row in [*entry["requirements"], *entry["expect"]]:
-                self.assertIn(row, JUDGED, name)
+            for requirement in [*entry["requirements"], *entry["expect"]]:
+                self.assertIn(requirement, JUDGED, name)
             if entry["kind"] == "mutant":
                 expected = {*entry["expect"], *entry.get("host_may_add", {})}
                 self.assertLessEqual(expected, set(entry["requirements"]), name)
@@ -506,25 +506,25 @@ class Table(unittest.TestCase):
         for name, entry in WRAPPED.items():
             if entry["kind"] == "mutant":
                 expected = entry["expect"] | entry.get("host_may_add", {})
-                for row, outcome in expected.items():
-                    severity = "warning" if name in NAMELESS else JUDGED[row]["severity"]
-                    self.assertEqual(outcome, words[severity], f"{name} {row}")
+                for requirement, outcome in expected.items():
+                    severity = "warning" if name in NAMELESS else JUDGED[requirement]["severity"]
+                    self.assertEqual(outcome, words[severity], f"{name} {requirement}")
 
     def test_every_requirement_has_a_mutant(self):
-        broken = {row for e in WRAPPED.values() if e["kind"] == "mutant" for row in e["expect"]}
+        broken = {requirement for e in WRAPPED.values() if e["kind"] == "mutant" for requirement in e["expect"]}
         self.assertEqual(broken - SHOWN_BY_FILES, set(JUDGED) - SHOWN_BY_FILES)
 
     def test_every_variant_is_shown_or_excused_once(self):
         judged = set(JUDGED) - SHOWN_BY_FILES
-        texts = {(row, text) for row in judged for text in ROWS[row]["variants"]}
+        texts = {(requirement, text) for requirement in judged for text in REQUIREMENTS[requirement]["variants"]}
         # A variant about a file may need a process as well.
-        known = {(row, text) for row in JUDGED for text in ROWS[row]["variants"]}
+        known = {(requirement, text) for requirement in JUDGED for text in REQUIREMENTS[requirement]["variants"]}
         shown = set()
         for name, entry in WRAPPED.items():
             for text in entry.get("variants", []):
-                rows = {(row, text) for row in entry["requirements"]} & known
-                self.assertTrue(rows, f"{name}: no requirement of it has the variant {text!r}")
-                shown |= rows & texts
+                variants = {(requirement, text) for requirement in entry["requirements"]} & known
+                self.assertTrue(variants, f"{name}: no requirement of it has the variant {text!r}")
+                shown |= variants & texts
         not_here = [e for e in MUTANTS["not_here"] if e["requirement"] in judged]
         excused = {(e["requirement"], e["variant"]) for e in not_here}
         self.assertEqual(len(excused), len(not_here))
@@ -925,28 +925,28 @@ class ElfFiles(unittest.TestCase):
     def test_requirements_are_about_files(self):
         words = {"error": "fail", "warning": "warn", "info": "info"}
         for name, entry in FILES.items():
-            for row in [*entry["requirements"], *entry["expect"]]:
-                self.assertIn(row, JUDGED_IN_FILES, name)
-            for row, outcome in entry["expect"].items():
+            for requirement in [*entry["requirements"], *entry["expect"]]:
+                self.assertIn(requirement, JUDGED_IN_FILES, name)
+            for requirement, outcome in entry["expect"].items():
                 if entry["kind"] == "mutant":
-                    self.assertIn(row, entry["requirements"], name)
-                    self.assertEqual(outcome, words[JUDGED_IN_FILES[row]["severity"]], name)
+                    self.assertIn(requirement, entry["requirements"], name)
+                    self.assertEqual(outcome, words[JUDGED_IN_FILES[requirement]["severity"]], name)
 
     def test_every_requirement_has_a_mutant(self):
-        broken = {row for e in FILES.values() if e["kind"] == "mutant" for row in e["expect"]}
+        broken = {requirement for e in FILES.values() if e["kind"] == "mutant" for requirement in e["expect"]}
         self.assertEqual(broken, set(JUDGED_IN_FILES) - NEEDS_A_PROCESS)
 
     def test_every_variant_is_shown_or_excused_once(self):
-        texts = {(row["id"], text) for row in JUDGED_IN_FILES.values() for text in row["variants"]}
+        texts = {(r["id"], text) for r in JUDGED_IN_FILES.values() for text in r["variants"]}
         shown = set()
         for name, entry in FILES.items():
             for text in entry.get("variants", []):
-                rows = {(row, text) for row in entry["requirements"]} & texts
-                self.assertTrue(rows, f"{name}: no requirement of it has the variant {text!r}")
-                shown |= rows
+                variants = {(requirement, text) for requirement in entry["requirements"]} & texts
+                self.assertTrue(variants, f"{name}: no requirement of it has the variant {text!r}")
+                shown |= variants
         # Some need a process that uses what the file has, or does not.
         for entry in MUTANTS["mutants"]:
-            shown |= {(row, text) for row in entry["requirements"]
+            shown |= {(requirement, text) for requirement in entry["requirements"]
                       for text in entry.get("variants", [])} & texts
         excused = {(e["requirement"], e["variant"]) for e in MUTANTS["not_here"]
                    if e["requirement"] in JUDGED_IN_FILES}

@@ -90,12 +90,13 @@ class MemberWriter {
       of_one(one, value);
     }
   }
-  // What has a form of its own: `to_json(value)` makes it, `from_json(reader, name, value)` reads.
+  // A member with a form of its own: `to_json(value)` makes it, `from_json(reader, name, value)`
+  // reads it.
   template <class T, class To, class From>
   void as(const char* name, const T& value, To to_json, From /*from_json*/) {
     (*out_)[name] = to_json(value);
   }
-  // Complains when what was read is not so.
+  // Complains if what was read does not satisfy the condition.
   template <class Condition>
   void check(const char* /*name*/, const char* /*complaint*/, Condition /*holds*/) {}
 

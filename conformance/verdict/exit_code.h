@@ -29,10 +29,10 @@ int unwritten_code(int code);
 // Counts the outcomes. An expected failure also counts under its outcome.
 Totals count(const RunResult& run);
 
-// The run was about a reader: all its requirements are.
+// Whether the run was about a reader: then all its requirements are.
 bool is_about_readers(const RunResult& run);
 
-// A failure, crash or hang that no expectation covers; with `strict` also a warning.
+// Whether it is a failure, crash or hang that no expectation covers; with `strict` also a warning.
 bool is_unexpected_failure(const RequirementResult& result, bool strict);
 
 // Sets totals, exit_code and exit_reason; call it after the expectations and the floor were

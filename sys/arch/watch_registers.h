@@ -24,7 +24,7 @@ bool set_watches(pid_t tid, const WatchedWords& words);
 bool disable_watches(pid_t tid);
 bool enable_watches(pid_t tid);  // the ones that were set
 
-// Bit i: word i was touched, as the processor info it; reading clears it. Always 0 on a processor
+// Bit i: word i was touched, as the processor noted it; reading clears it. Always 0 on a processor
 // that notes nothing.
 std::uint8_t take_touched(pid_t tid);
 // The same for the trap at which the thread has stopped.

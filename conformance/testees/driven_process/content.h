@@ -28,16 +28,16 @@ std::string encode(Content content);
 Content given(Content content, const json& request);
 void leave_out(json& resource, bool (*is_left_out)(const json& value));
 bool is_not_text(const json& value);
-// What an update, and nothing else, makes of a Resource that replaces `before`.
+// Changes a Resource that an update publishes, in the place of `before`.
 void change_update(json& resource, json before);
 // Adds those of `others` whose keys are not in `resource`.
 void add_missing(json& resource, const json& others);
-// This SDK has another place, with other types, for what is not in its Resource.
+// Changes the pairs next to the Resource: this SDK has another place, with other types, for them.
 void change_extra_pairs(json& pairs);
 
-// Takes few keys, and says so.
+// Whether the SDK takes few keys, and says so.
 bool has_few_keys();
-// The same, with the Resource in field 2.
+// The same content, with the Resource in field 2.
 Content in_field_2(Content content);
 // Adds to a reply what it says about the Resource in its request.
 Reply with_taken(const json& request, Reply reply);

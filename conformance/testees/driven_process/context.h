@@ -35,7 +35,7 @@ class Context {
   // The next publication knows nothing of this one.
   void begin_anew(bool zeroes, bool leaves_mapping);
   void remove();
-  // A child does not have what fork left out.
+  // Call it in a child, which does not have the mapping that fork left out.
   void forget() { at_ = nullptr; }
   // Leaves mapping and payload as they are, for ever.
   void leave();

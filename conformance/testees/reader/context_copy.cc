@@ -56,8 +56,9 @@ bool copies_in_pieces() {
   return is_good("reads-in-pieces") || is_bad("pctx.reader.payload-size-bounded:pieces");
 }
 
-bool is_permitted_place(const Header& header, const HeaderPlace& place, const Mappings& mappings) {
-  const auto& [pid, home] = place;
+bool is_permitted_place(const Header& header, const HeaderLocation& location,
+                        const Mappings& mappings) {
+  const auto& [pid, home] = location;
   const std::uint64_t begin = header.pointer;
   const std::uint64_t end = begin + header.size;
   const auto in = [&](const Mapping& m) { return begin >= m.begin && end <= m.end; };
@@ -71,13 +72,13 @@ bool is_permitted_place(const Header& header, const HeaderPlace& place, const Ma
 }
 
 // Pointer and size as this reader takes them.
-Header adjusted(Header header, const HeaderPlace& place, const Mappings& mappings,
+Header adjusted(Header header, const HeaderLocation& location, const Mappings& mappings,
                 const CopyMemory& kept) {
   const auto has_pointer = [&](const Mapping& m) {
     return header.pointer >= m.begin && header.pointer < m.end;
   };
   if (is_bad("pctx.reader.follows-pointer") && std::ranges::any_of(mappings, has_pointer)) {
-    header.pointer = place.mapping.begin + sizeof header;
+    header.pointer = location.mapping.begin + sizeof header;
   }
   if (kept.first) {
     const bool both = is_bad("pctx.reader.fresh-pointer");
@@ -121,15 +122,15 @@ std::uint32_t payload_limit() {
   return is_good("reads-in-pieces") ? kPieceLimit : kPayloadLimit;
 }
 
-CopyResult copy_message(const Memory& memory, const HeaderPlace& place, Header first,
+CopyResult copy_message(const Memory& memory, const HeaderLocation& location, Header first,
                         const Mappings& mappings, CopyMemory& kept, Message& out) {
-  const Header from = adjusted(first, place, mappings, kept);
+  const Header from = adjusted(first, location, mappings, kept);
   const bool limited = !breaks("pctx.reader.payload-size-bounded");
   const bool fits = (!limited || from.size <= payload_limit()) &&
-                    is_permitted_place(from, place, mappings) &&
+                    is_permitted_place(from, location, mappings) &&
                     (from.size != 0 || !is_good("refuses-empty-payload"));
   std::optional<Header> second;
-  if (is_bad("pctx.reader.rereads-timestamp:early")) second = copy_header(memory, place);
+  if (is_bad("pctx.reader.rereads-timestamp:early")) second = copy_header(memory, location);
   std::string bytes;
   const bool copied = fits && copy_bytes(memory, from, bytes);
   if (fits && !copied && is_bad("pctx.reader.fault-during-copy")) {
@@ -148,7 +149,7 @@ CopyResult copy_message(const Memory& memory, const HeaderPlace& place, Header f
   if (is_bad("pctx.reader.rereads-timestamp")) {
     second = first;
   } else if (!second) {
-    second = copy_header(memory, place);
+    second = copy_header(memory, location);
   }
   const bool unchanged = second && is_unchanged(first, *second);
   if (!unchanged && !is_bad("pctx.reader.rereads-timestamp:anyway")) return CopyResult::kChanging;

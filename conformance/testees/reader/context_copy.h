@@ -29,7 +29,7 @@ struct CopyMemory {
 };
 
 // `first` has a timestamp; `mappings` are those of the process.
-CopyResult copy_message(const Memory& memory, const HeaderPlace& place, Header first,
+CopyResult copy_message(const Memory& memory, const HeaderLocation& location, Header first,
                         const Mappings& mappings, CopyMemory& kept, Message& out);
 
 }  // namespace ctxconf::testees

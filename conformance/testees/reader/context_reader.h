@@ -43,7 +43,7 @@ class ContextReader {
 
   // Looks a few times while the context is being changed.
   SearchResult read();
-  // The reader was started after the process.
+  // Call it if the reader was started after the process, and so missed the naming call.
   void miss_call();
 
  private:

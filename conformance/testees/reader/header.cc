@@ -70,29 +70,29 @@ constexpr std::size_t kSizeAt = offsetof(Header, size);
 constexpr std::size_t kTimestampAt = offsetof(Header, timestamp);
 constexpr std::size_t kPointerAt = offsetof(Header, pointer);
 
-std::string file_of(const HeaderPlace& place) {
+std::string file_of(const HeaderLocation& location) {
   std::array<char, 80> path{};
-  snprintf(path.data(), path.size(), "/proc/%d/map_files/%lx-%lx", place.pid,
-           static_cast<unsigned long>(place.mapping.begin),
-           static_cast<unsigned long>(place.mapping.end));
+  snprintf(path.data(), path.size(), "/proc/%d/map_files/%lx-%lx", location.pid,
+           static_cast<unsigned long>(location.mapping.begin),
+           static_cast<unsigned long>(location.mapping.end));
   return path.data();
 }
 
-bool copy_from_file(const HeaderPlace& place, Header& out) {
-  const int fd = open(file_of(place).c_str(), O_RDONLY | O_CLOEXEC);
+bool copy_from_file(const HeaderLocation& location, Header& out) {
+  const int fd = open(file_of(location).c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
-  const auto offset = static_cast<off_t>(place.mapping.offset);
+  const auto offset = static_cast<off_t>(location.mapping.offset);
   const bool whole = pread(fd, &out, sizeof out, offset) == sizeof out;
   close(fd);
   return whole && out.timestamp != 0;
 }
 
 // What is there without a copy.
-bool look_at_file(const HeaderPlace& place, Header& out) {
-  const int fd = open(file_of(place).c_str(), O_RDONLY | O_CLOEXEC);
+bool look_at_file(const HeaderLocation& location, Header& out) {
+  const int fd = open(file_of(location).c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
-  const auto size = place.mapping.end - place.mapping.begin;
-  const auto offset = static_cast<off_t>(place.mapping.offset);
+  const auto size = location.mapping.end - location.mapping.begin;
+  const auto offset = static_cast<off_t>(location.mapping.offset);
   struct stat file{};
   const bool is_long = fstat(fd, &file) == 0 && file.st_size >= offset + off_t{sizeof out};
   void* const memory =
@@ -115,10 +115,10 @@ bool copy_in_parts(const Memory& memory, std::uint64_t at, Header& out) {
          memory.copy(at + kPointerAt, &out.pointer, sizeof out.pointer) && (!late || timestamp());
 }
 
-bool copy_any_header(const Memory& memory, const HeaderPlace& place, Header& out) {
-  const std::uint64_t at = place.mapping.begin;
-  if (is_bad("pctx.reader.reads-memory-not-file") && copy_from_file(place, out)) return true;
-  if (is_bad("pctx.reader.fallible-remote-reads")) (void)look_at_file(place, out);
+bool copy_any_header(const Memory& memory, const HeaderLocation& location, Header& out) {
+  const std::uint64_t at = location.mapping.begin;
+  if (is_bad("pctx.reader.reads-memory-not-file") && copy_from_file(location, out)) return true;
+  if (is_bad("pctx.reader.fallible-remote-reads")) (void)look_at_file(location, out);
   if (is_good("separate-reads") || is_bad("pctx.reader.timestamp-before-fields")) {
     return copy_in_parts(memory, at, out);
   }
@@ -161,19 +161,19 @@ bool has_version(std::uint32_t version) {
 
 }  // namespace
 
-std::optional<Header> copy_header(const Memory& memory, const HeaderPlace& place) {
+std::optional<Header> copy_header(const Memory& memory, const HeaderLocation& location) {
   Header out;
-  if (!copy_any_header(memory, place, out)) return std::nullopt;
+  if (!copy_any_header(memory, location, out)) return std::nullopt;
   if (is_bad("pctx.reader.byte-order")) {
     out.version = le32toh(out.version);
     out.size = le32toh(out.size);
     out.timestamp = le64toh(out.timestamp);
     out.pointer = le64toh(out.pointer);
   }
-  if (is_bad("pctx.reader.thirty-two-bit-target") && place.mapping.end <= UINT32_MAX) {
+  if (is_bad("pctx.reader.thirty-two-bit-target") && location.mapping.end <= UINT32_MAX) {
     // Reads as if the timestamp were packed next to a pointer of four bytes.
     std::uint32_t pointer = 0;
-    if (!memory.copy(place.mapping.begin + 20, &pointer, sizeof pointer)) return std::nullopt;
+    if (!memory.copy(location.mapping.begin + 20, &pointer, sizeof pointer)) return std::nullopt;
     out.pointer = pointer;
   }
   if (reads_first_draft() && out.version == kOtherVersion) {

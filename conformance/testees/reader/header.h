@@ -26,13 +26,13 @@ struct Header {
 };
 static_assert(sizeof(Header) == 32);
 
-// A place in a process; the header is the start of a mapping.
-struct HeaderPlace {
+// Where a header is: at the start of this mapping of the process.
+struct HeaderLocation {
   pid_t pid = 0;
   Mapping mapping;
 };
 
-std::optional<Header> copy_header(const Memory& memory, const HeaderPlace& place);
+std::optional<Header> copy_header(const Memory& memory, const HeaderLocation& location);
 // Whether it has the signature and a version that this reader knows.
 bool is_context(const Header& header);
 // Whether the reader would use a context with this timestamp, which is not zero.

@@ -1,4 +1,4 @@
-// Copies memory of another process with calls that report an error where there is none.
+// Copies memory of another process with calls that report an error if there is no memory.
 #pragma once
 
 #include <sys/types.h>

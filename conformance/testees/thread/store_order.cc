@@ -49,19 +49,33 @@ Record numbered(unsigned i) {
   return r;
 }
 
-// The record is hidden while it is rewritten.
-void good_toggled() {
-  play_moving([] {
+// Attaches a record, and then makes changes to it.
+void play_changes(const std::function<void(char* at, unsigned i)>& change) {
+  play_moving([&] {
     char* at = in_block(numbered(0).bytes());
     attach(at);
     attached_now();
-    for (unsigned i = 1; go_on(); ++i) {
-      const Bytes bytes = numbered(i).bytes();
-      set_valid(at, 0);
-      bytes.copy(at, kValidAt);
-      bytes.copy(at + kFlagsAt, bytes.size() - kFlagsAt, kFlagsAt);
-      set_valid(at, 1);
-    }
+    for (unsigned i = 1; go_on(); ++i) change(at, i);
+  });
+}
+
+// Each change gives the record other ids.
+void play_new_ids(const std::function<void(char* at, const Bytes& ids)>& rewrite) {
+  play_changes([&](char* at, unsigned i) {
+    const Bytes ids = numbered(3 * i).bytes().substr(0, kValidAt);
+    work();
+    rewrite(at, ids);
+  });
+}
+
+// The record is hidden while it is rewritten.
+void good_toggled() {
+  play_changes([](char* at, unsigned i) {
+    const Bytes bytes = numbered(i).bytes();
+    set_valid(at, 0);
+    bytes.copy(at, kValidAt);
+    bytes.copy(at + kFlagsAt, bytes.size() - kFlagsAt, kFlagsAt);
+    set_valid(at, 1);
   });
 }
 
@@ -80,16 +94,11 @@ void good_switched() {
 }
 
 void good_switched_through_null() {
-  play_moving([] {
-    char* at = in_block(numbered(0).bytes());
+  play_changes([](char* at, unsigned i) {
+    const Bytes bytes = numbered(i).bytes();
+    detach();
+    bytes.copy(at, bytes.size());
     attach(at);
-    attached_now();
-    for (unsigned i = 1; go_on(); ++i) {
-      const Bytes bytes = numbered(i).bytes();
-      detach();
-      bytes.copy(at, bytes.size());
-      attach(at);
-    }
   });
 }
 
@@ -161,33 +170,11 @@ void bad_complete_before_visible() {
 }
 
 void bad_no_change_while_visible() {
-  play_moving([] {
-    char* at = in_block(numbered(0).bytes());
-    attach(at);
-    attached_now();
-    for (unsigned i = 1; go_on(); ++i) {
-      const Bytes ids = numbered(3 * i).bytes().substr(0, kValidAt);
-      work();
-      ids.copy(at, ids.size());
-    }
-  });
-}
-
-void play_toggled(const std::function<void(char* at, const Bytes& ids)>& rewrite) {
-  play_moving([&] {
-    char* at = in_block(numbered(0).bytes());
-    attach(at);
-    attached_now();
-    for (unsigned i = 1; go_on(); ++i) {
-      const Bytes ids = numbered(3 * i).bytes().substr(0, kValidAt);
-      work();
-      rewrite(at, ids);
-    }
-  });
+  play_new_ids([](char* at, const Bytes& ids) { ids.copy(at, ids.size()); });
 }
 
 void bad_valid_cleared_first() {
-  play_toggled([](char* at, const Bytes& ids) {
+  play_new_ids([](char* at, const Bytes& ids) {
     ids.copy(at + kSpanAt, 8, kSpanAt);
     set_valid(at, 0);
     ids.copy(at, kSpanAt);
@@ -196,7 +183,7 @@ void bad_valid_cleared_first() {
 }
 
 void bad_valid_set_last() {
-  play_toggled([](char* at, const Bytes& ids) {
+  play_new_ids([](char* at, const Bytes& ids) {
     set_valid(at, 0);
     ids.copy(at, kSpanAt);
     set_valid(at, 1);
@@ -245,20 +232,15 @@ void good_thread_churn() {
 
 // A record goes from thread to thread with its work.
 void good_handed_over() {
-  play_moving([] {
-    char* at = in_block(numbered(0).bytes());
-    attach(at);
-    attached_now();
-    while (go_on()) {
-      detach();
-      std::thread([at] {
-        attach(at);
-        sleep_ms(2);
-        detach();
-      }).join();
+  play_changes([](char* at, unsigned /*i*/) {
+    detach();
+    std::thread([at] {
       attach(at);
       sleep_ms(2);
-    }
+      detach();
+    }).join();
+    attach(at);
+    sleep_ms(2);
   });
 }
 
