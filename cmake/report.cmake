@@ -19,7 +19,6 @@ ctxconf_test(report_test
        conformance/report/html_test.cc
        conformance/report/junit_test.cc conformance/report/markdown_test.cc
        conformance/report/redact_test.cc conformance/report/result_json_test.cc
-       conformance/report/wording_test.cc
   DEPS ctxconf_report ctxconf_sample_runs)
 ctxconf_script_test(check_reports
   conformance/report/check_reports.py $<TARGET_FILE:report_samples>

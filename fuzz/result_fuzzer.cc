@@ -19,7 +19,8 @@ using namespace ctxconf::conformance;
 using namespace ctxconf::fuzz;
 
 bool was_cut(std::string_view json) {
-  return json.find("_omitted\"") != json.npos || json.find(" more)") != json.npos;
+  return json.find("_omitted\"") != json.npos || json.find(" byte more)") != json.npos ||
+         json.find(" bytes more)") != json.npos;
 }
 
 }  // namespace

@@ -241,7 +241,8 @@ void add_field(std::vector<std::string>& out, std::string_view bytes, const Anno
     out.push_back(i == 0 ? with_text(std::move(line), a.text, a.depth) : std::move(line));
   }
   if (shown < lines) {
-    out.push_back(fmt::format("        {} more bytes", field.size() - shown * kBytesALine));
+    const std::size_t more = field.size() - shown * kBytesALine;
+    out.push_back(fmt::format("        {} more byte{}", more, more == 1 ? "" : "s"));
   }
 }
 
@@ -251,7 +252,8 @@ bool is_same(std::string_view bytes, const Annotation& a, const Annotation& b) {
 }
 
 void add_repeats(std::vector<std::string>& out, std::size_t repeats) {
-  if (repeats > 0) out.push_back(fmt::format("        the same {} more times", repeats));
+  if (repeats == 0) return;
+  out.push_back(fmt::format("        the same {} more time{}", repeats, repeats == 1 ? "" : "s"));
 }
 
 void add_dump(std::string& out, const std::string& title, std::string_view bytes,

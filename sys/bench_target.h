@@ -23,6 +23,7 @@ class BenchTarget {
     std::array<int, 2> ready{};
     if (pipe2(ready.data(), O_CLOEXEC) != 0) abort();
     pid_ = fork();
+    if (pid_ < 0) abort();  // kill(-1) would be sent to all processes
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (!prepare() || write(ready[1], "r", 1) != 1) _exit(1);
@@ -30,7 +31,9 @@ class BenchTarget {
     }
     close(ready[1]);
     char c = 0;
-    is_prepared_ = read(ready[0], &c, 1) == 1;
+    const auto n = read(ready[0], &c, 1);
+    if (n < 0) abort();
+    is_prepared_ = n == 1;
     close(ready[0]);
   }
   BenchTarget(const BenchTarget&) = delete;

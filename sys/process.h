@@ -28,7 +28,7 @@ struct ProcessFacts {
 };
 // ESRCH: no such process. EACCES/EPERM: no permission to inspect it.
 Result<ProcessFacts> process_facts(pid_t pid);
-// The same as ProcessFacts::personality, without the rest.
+// The same as ProcessFacts::personality, without the rest; 0 if it cannot be read.
 std::uint32_t personality_of(pid_t pid);
 // Returns the state that /proc/TID/stat gives a thread, '?' if it cannot be read. A leader that has
 // ended is 'Z', although other threads may live on.

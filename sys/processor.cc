@@ -21,12 +21,13 @@ constexpr auto kProcessors = std::to_array<Processor>({
      .uname = "aarch64",
      .knows_tls_relocations = true,
      .tlsdesc_option = "-mtls-dialect=desc"},
-    {.machine = EM_386, .name = "i386", .uname = "i686", .keeps_store_order = true},
-    {.machine = EM_ARM, .name = "arm", .uname = "armv7l"},
+    {.machine = EM_386, .name = "i386"},
+    {.machine = EM_ARM, .name = "arm"},
 });
 
+constexpr Processor kUnknown;
+
 const Processor& processor_with(auto member, auto value) {
-  static constexpr Processor kUnknown;
   const auto it = std::ranges::find(kProcessors, value, member);
   return it == kProcessors.end() ? kUnknown : *it;
 }
@@ -38,7 +39,7 @@ const Processor& processor_of_elf(std::uint16_t machine) {
 }
 
 const Processor& processor_of_uname(std::string_view name) {
-  return processor_with(&Processor::uname, name);
+  return name.empty() ? kUnknown : processor_with(&Processor::uname, name);
 }
 
 }  // namespace ctxconf::sys

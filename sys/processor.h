@@ -1,5 +1,4 @@
-// What holds of the processor that an ELF file or a recording names. This program may run on
-// another one.
+// Facts about the processor that an ELF file or a recording names; ctxconf may run on another one.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +9,18 @@ namespace ctxconf::sys {
 struct Processor {
   std::uint16_t machine = 0;  // EM_* of <elf.h>
   std::string_view name;      // to print
-  std::string_view uname;     // what `uname -m` prints
+  const char* uname = "";     // what `uname -m` prints; empty: no recordings are made there
   // Another processor sees its stores in the order of the program, even without a barrier.
   bool keeps_store_order = false;
-  // The relocations with which code reaches a thread-local variable are known.
+  // Rules may judge its TLS relocations.
   bool knows_tls_relocations = false;
-  // Its code shows whether such a relocation is for local dynamic: ctxconf can read it.
+  // ctxconf has a disassembler for it (conformance/elf/elf_facts.cc): 64-bit code shows whether
+  // such a relocation is for local dynamic.
   bool shows_local_dynamic = false;
-  const char* tlsdesc_option = "";  // the option of compilers for TLSDESC
+  const char* tlsdesc_option = "";  // the option of compilers for TLSDESC; empty: not known
 };
 
-// The processor without a name, of which nothing holds, if this one is not known.
+// For an unknown processor: an entry without a name, whose facts are all false.
 const Processor& processor_of_elf(std::uint16_t machine);
 const Processor& processor_of_uname(std::string_view name);
 

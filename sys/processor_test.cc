@@ -23,13 +23,14 @@ TEST(Processor, StoresStayInOrderOnX86Alone) {
   EXPECT_FALSE(processor_of_uname("aarch64").keeps_store_order);
 }
 
-TEST(Processor, NothingHoldsOfAnUnknownOne) {
+TEST(Processor, AllFactsAboutAnUnknownOneAreFalse) {
   for (const Processor* p :
        {&processor_of_elf(EM_RISCV), &processor_of_uname("riscv64"), &processor_of_uname("")}) {
     EXPECT_EQ(p->name, "");
     EXPECT_FALSE(p->keeps_store_order);
     EXPECT_FALSE(p->knows_tls_relocations);
     EXPECT_FALSE(p->shows_local_dynamic);
+    EXPECT_STREQ(p->tlsdesc_option, "");
   }
 }
 

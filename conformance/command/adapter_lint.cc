@@ -249,8 +249,9 @@ class Lint {
         status ? sys::status_number<pid_t>(*status, "TracerPid").value_or(0) : pid_t{0};
     if (session.has_started(process)) {
       if (tracer == 0) return;
-      find(fmt::format("process {} traces its process {}: ctxconf must be its tracer", tracer,
-                       process));
+      find(fmt::format(
+          "process {} traces process {} of the adapter, but ctxconf must trace that process",
+          tracer, process));
     } else if (status && only_reads()) {
       note(fmt::format(
           "its process {} existed before the adapter started: ctxconf reader does not see its "

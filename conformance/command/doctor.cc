@@ -25,6 +25,17 @@ std::string facts_text(std::span<const sys::HostFact> facts) {
 
 namespace {
 
+std::string mapping_names_text(const sys::Capabilities& host) {
+  const bool names_anonymous = host.has(sys::kHostAnonVmaName);
+  if (names_anonymous && host.has(sys::kHostShmemVmaName)) return {};
+  return fmt::format(
+      "                this kernel names no {}: a context shows as /memfd:OTEL_CTX (deleted), "
+      "which is right{}\n",
+      names_anonymous ? "memfd mappings" : "mappings",
+      names_anonymous ? ""
+                      : ";\n                readers cannot find a context in anonymous memory");
+}
+
 // Most probes need /proc too, and would blame something else.
 int doctor_without_proc() {
   const sys::HostFact proc = {"proc", false, "/proc is not mounted here", kHowToMountProc};
@@ -70,14 +81,7 @@ int doctor() {
   if (!host.has(sys::kHostSmapsVmFlags)) {
     out += "                without VmFlags, pctx.fork.dontfork is unobservable\n";
   }
-  if (!host.has(sys::kHostAnonVmaName) || !host.has(sys::kHostShmemVmaName)) {
-    out +=
-        "                this kernel names no mappings: a context shows as /memfd:OTEL_CTX "
-        "(deleted), "
-        "which is right;\n"
-        "                a context in anonymous memory cannot be found\n";
-  }
-  return print(out, kExitClean);
+  return print(out + mapping_names_text(host), kExitClean);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "conformance/report/result_json.h"
 #include "conformance/report/wording.h"
 #include "conformance/rules/rule.h"
+#include "conformance/text/counts.h"
 #include "conformance/verdict/exit_code.h"
 #include "conformance/verdict/floor.h"
 #include "conformance/version.h"
@@ -210,7 +211,7 @@ std::vector<std::string> lines_about(const ModuleFacts& m, const ImageKey& key,
     out.push_back((a.module == &m ? "" : a.module->path + ": ") + describe(a));
   }
   if (accesses.size() > kMostRelocations) {
-    out.push_back(fmt::format("… and {} more relocations", accesses.size() - kMostRelocations));
+    out.push_back(and_more(accesses.size() - kMostRelocations, "relocation"));
   }
   return out;
 }

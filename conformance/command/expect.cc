@@ -9,6 +9,7 @@
 #include "conformance/command/print.h"
 #include "conformance/report/result_json.h"
 #include "conformance/report/wording.h"
+#include "conformance/text/counts.h"
 #include "conformance/verdict/exit_code.h"
 #include "conformance/verdict/expectations.h"
 #include "conformance/verdict/expectations_edit.h"

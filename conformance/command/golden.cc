@@ -11,6 +11,7 @@
 #include "conformance/command/files.h"
 #include "conformance/command/print.h"
 #include "conformance/report/escape.h"
+#include "conformance/text/counts.h"
 #include "conformance/verdict/exit_code.h"
 #include "golden/diff.h"
 #include "golden/files.h"
@@ -158,7 +159,7 @@ void show_maps(std::string& out, const Vector& v) {
   for (std::string one; std::getline(lines, one); ++count) {
     if (count < kMostLines) out += escape(one, Escape::kTerminal, kLongestShownLine) + "\n";
   }
-  if (count > kMostLines) out += fmt::format("({} more lines)\n", count - kMostLines);
+  if (count > kMostLines) out += fmt::format("({})\n", counted(count - kMostLines, "more line"));
   if (v.maps.maps.empty()) out += "(empty)\n";
 }
 

@@ -30,6 +30,7 @@
 #include "conformance/rules/evidence.h"
 #include "conformance/testee/line_session.h"
 #include "conformance/testee/protocol.h"
+#include "conformance/text/counts.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/ending_signals.h"
 #include "sys/fd.h"
@@ -98,7 +99,7 @@ std::string hex_of(const MemoryBlock& block) {
     out += fmt::format("    {:012x}  {:<48} |{}|\n", block.at.raw() + i, bytes, text);
   }
   if (block.bytes.size() > shown) {
-    out += fmt::format("    and {} more bytes\n", block.bytes.size() - shown);
+    out += fmt::format("    and {}\n", counted(block.bytes.size() - shown, "more byte"));
   }
   return out;
 }

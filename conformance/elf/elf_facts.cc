@@ -15,7 +15,6 @@
 
 #include "abi/thread_record.h"
 #include "conformance/elf/tls_access.h"
-#include "sys/processor.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -288,8 +287,7 @@ ModuleFacts module_facts(const ElfImage& image, std::string path, bool executabl
   m.tls = image.tls_segment();
   if (const auto added = add_tables(image, m); !added) m.problem = sys::to_string(added.error());
   const sys::ElfSymbol* symbol = slot_definition(m);
-  const bool code_shows = m.elf64 && sys::processor_of_elf(m.machine).shows_local_dynamic;
-  if (symbol == nullptr || m.executable || !code_shows) return m;
+  if (symbol == nullptr || m.executable || !reads_code_of(m)) return m;
   const bool named =
       std::ranges::any_of(m.relocations, [](const auto& r) { return r.symbol != 0; });
   if (named) return m;

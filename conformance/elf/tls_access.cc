@@ -146,6 +146,10 @@ bool knows_relocations(const ModuleFacts& module) {
   return sys::processor_of_elf(module.machine).knows_tls_relocations;
 }
 
+bool reads_code_of(const ModuleFacts& module) {
+  return module.elf64 && sys::processor_of_elf(module.machine).shows_local_dynamic;
+}
+
 std::string describe(const ElfSymbol& s, const char* table) {
   std::string section = fmt::format("section {}", s.section);
   if (s.section == SHN_UNDEF) section = "undefined";

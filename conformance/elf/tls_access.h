@@ -37,8 +37,11 @@ std::vector<SlotAccess> accesses_of(const ModuleFacts& definer,
 // own.
 bool may_be_local_dynamic(const sys::TlsRelocation& relocation, const sys::ElfSymbol& symbol);
 
-// Whether the relocations of this machine are known.
+// Whether rules may judge the relocations of this machine.
 bool knows_relocations(const ModuleFacts& module);
+
+// Whether ctxconf can read the code of this module: ModuleFacts::local_dynamic_code.
+bool reads_code_of(const ModuleFacts& module);
 
 // Lines to print, without the module's name.
 // ".dynsym #7: value 0x8, size 8, TLS GLOBAL DEFAULT, section 16"

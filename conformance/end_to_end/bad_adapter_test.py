@@ -495,7 +495,7 @@ class ByHand(unittest.TestCase):
         self.assertIn("neither the adapter nor a process that it started", text)
         code, text = self.lint_reader({"reader.process": {}}, absent, None, "traced")
         self.assertEqual(code, 1, text)
-        self.assertRegex(text, r"FINDING .*process \d+ traces its process \d+")
+        self.assertRegex(text, r"FINDING .*process \d+ traces process \d+ of the adapter, but")
 
     def lint_reader(self, *how):
         with tempfile.TemporaryDirectory() as folder:

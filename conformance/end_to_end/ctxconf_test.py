@@ -2177,8 +2177,12 @@ class CatalogueTest(Case):
 
     def test_capabilities_and_doctor(self):
         self.expect_exit(CLEAN, "list", "--capabilities", out="^(yes|no) +ptrace ")
-        self.expect_exit(CLEAN, "doctor", out=["^ctxconf wrap +works", "^ctxconf attach ",
-                                               "^(yes|no) +same-user ", "^(yes|no) +all-processes "])
+        out = self.expect_exit(CLEAN, "doctor", out=["^ctxconf wrap +works", "^ctxconf attach ", "^(yes|no) +same-user ",
+                                                     "^(yes|no) +all-processes "]).out
+        lacks_anonymous, lacks_memfds = (bool(re.search(f"^no +{name} ", out, re.M))
+                                         for name in ("anon-vma-name", "shmem-vma-name"))
+        self.assertEqual("this kernel names no " in out, lacks_anonymous or lacks_memfds, out)
+        self.assertEqual("readers cannot find a context in anonymous memory\n" in out, lacks_anonymous, out)
 
     def test_explain(self):
         done = self.expect_exit(CLEAN, "explain", "pctx.fork.dontfork",

@@ -112,6 +112,13 @@ class SizesTest(unittest.TestCase):
         self.sizes("--check")
         self.write(NAMED[0], "int judge() {\n}\n" + "\n" * 120)
         self.assertIn("command line: 100 in", self.sizes("--check", code=1))
+        self.write(NAMED[0], "int judge() {\n}\n" + "\n" * 98)
+        self.sizes("--check")
+        self.write("sys/a.cc", "void f() {\n" + "\n" * 100 + "}\n")
+        self.sizes("--fix")
+        self.sizes("--check")
+        self.write("sys/b.cc", "void f() {\n" + "\n" * 100 + "}\n")
+        self.assertIn("functions of more than 100 lines: 1; now: 2.", self.sizes("--check", code=1))
 
     def test_a_row_more_or_less_is_a_complaint(self):
         for name in NAMED:

@@ -70,7 +70,7 @@ struct CheckRun {
   std::vector<std::string> details;  // threads of a hang, the tail of stderr; hostile
   std::string script;                // reader: the script of the targets, as JSON lines
   std::string unshown;               // reader: why it was not played to its end; empty: it was
-  std::string remedy;                // what would help against that
+  std::string remedy;                // reader: what would make it playable
   std::string harm;  // reader: what it did to a target: "left its target stopped, as its tracer"
   friend bool operator==(const CheckRun&, const CheckRun&) = default;
 };
@@ -100,8 +100,8 @@ struct Session {
   // one: no other has it.
   ImageKey root;
   std::string hello;  // its reply; hostile
-  // The faults that were on for a while: each is an Injection::spec, and clocks were read by system
-  // calls, or kFileSizeLimit.
+  // The faults that were injected for a while: their Injection::spec (clocks were then read by
+  // system calls), or kFileSizeLimit alone.
   std::vector<std::string> faults;
   std::vector<CheckRun> checks;
   std::vector<Operation> operations;  // hello is the first

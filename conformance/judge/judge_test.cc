@@ -190,7 +190,7 @@ TEST(Judge, ARunIsIncompleteWhereAContextWasNotRead) {
   image = {};
   image.unexamined = 2;
   t.cells.clear();
-  EXPECT_EQ(incomplete(), "process 13 has 2 more mappings named OTEL_CTX than are examined");
+  EXPECT_EQ(incomplete(), "process 13 has 2 more mappings named OTEL_CTX than ctxconf examines");
 }
 
 TEST(Judge, NoPassRestsOnLooksAtThreadsThatNobodyHasSeen) {

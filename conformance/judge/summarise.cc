@@ -22,6 +22,7 @@
 #include "conformance/rules/publications.h"
 #include "conformance/rules/repetitions.h"
 #include "conformance/rules/rule.h"
+#include "conformance/text/counts.h"
 #include "conformance/text/json_limits.h"
 
 namespace ctxconf::conformance {
@@ -118,8 +119,8 @@ struct OddityCount {
 };
 
 // "3 lines that are wrong"; a number says nothing about repeats that are not kept.
-std::string counted(const InRepeats& in_repeats, std::uint64_t count, std::string_view one,
-                    std::string_view many) {
+std::string how_many(const InRepeats& in_repeats, std::uint64_t count, std::string_view one,
+                     std::string_view many) {
   if (in_repeats.any()) return std::string(many);
   return count == 1 ? fmt::format("1 {}", one) : fmt::format("{} {}", count, many);
 }
@@ -168,15 +169,15 @@ void add_adapter_notes(const Timeline& t, RunResult& out) {
   if (noise.count > 0) {
     out.notes.push_back(
         fmt::format("the adapter wrote {}{}, the first: {}",
-                    counted(in_repeats, noise.count, "line that is not a protocol message",
-                            "lines that are not protocol messages"),
+                    how_many(in_repeats, noise.count, "line that is not a protocol message",
+                             "lines that are not protocol messages"),
                     in_repeats.text(noise.repeats), noise.first));
   }
   if (left_behind.count > 0) {
     out.notes.push_back(
         fmt::format("warning: {} killed{}, the first: {}",
-                    counted(in_repeats, left_behind.count, "process outlived the adapter and was",
-                            "processes outlived the adapter and were"),
+                    how_many(in_repeats, left_behind.count, "process outlived the adapter and was",
+                             "processes outlived the adapter and were"),
                     in_repeats.text(left_behind.repeats), left_behind.first));
   }
   if (stayed.count > 0) {
@@ -438,8 +439,8 @@ std::string unseen(const Timeline& t) {
         return fmt::format("process {} has a context, and {}", p.pid, i.unread);
       }
       if (i.unexamined > 0) {
-        return fmt::format("process {} has {} more mappings named OTEL_CTX than are examined",
-                           p.pid, i.unexamined);
+        return fmt::format("process {} has {} named OTEL_CTX than ctxconf examines", p.pid,
+                           counted(i.unexamined, "more mapping"));
       }
       if (i.states_unjudged() > 0) {
         return fmt::format(
@@ -537,7 +538,7 @@ void add_readers(const Timeline& t, const std::vector<ImageEvidence>& evidence, 
     names += fmt::format("{}{} ({})", i == 0 ? "" : ", ", most[i].second, most[i].first);
   }
   if (most.size() > kMostPrograms) {
-    names += fmt::format(" and {} more programs", most.size() - kMostPrograms);
+    names += " and " + counted(most.size() - kMostPrograms, "more program");
   }
   out.notes.push_back(fmt::format("the adapter also ran {}", names));
 }

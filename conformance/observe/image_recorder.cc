@@ -24,7 +24,7 @@ ImageRecorder::ImageRecorder(ImageKey key, const WrapOptions& options, const Sna
 
   threads_ = add<ThreadRecorder>(key.pid, shared.known_files.modules, snapshots_);
   calls_ = add<CallRecorder>(filters, order_, call_limits);
-  // Then the call recorder gets no call.
+  // Without the filter the call recorder gets no calls: this sets the reason, so it comes after it.
   if (options.no_filter) add<AbsentInstrument>(&Image::calls_unseen, options.no_calls);
   if (options.stores) {
     auto* const stores = add<StoreRecorder>(elf64, options.watch_lifetime, order_, shared.copies,

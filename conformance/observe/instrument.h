@@ -103,7 +103,8 @@ class Instrument {
   virtual std::uint64_t stored_bytes() const { return 0; }
 };
 
-// Takes the place of an instrument that a recording does without: says why its evidence is missing.
+// Says why evidence is missing. It must come after the instrument whose `*_unseen` it sets, if that
+// one is in the list as well.
 class AbsentInstrument : public Instrument {
  public:
   // `unseen`: the member of the image that gets `why`.

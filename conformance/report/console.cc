@@ -15,6 +15,7 @@
 #include "conformance/report/escape.h"
 #include "conformance/report/fault_table.h"
 #include "conformance/report/wording.h"
+#include "conformance/text/counts.h"
 #include "conformance/verdict/exit_code.h"
 #include "golden/hexdump.h"
 

@@ -17,6 +17,7 @@
 #include "conformance/report/operation_figure.h"
 #include "conformance/report/page_parts.h"
 #include "conformance/report/wording.h"
+#include "conformance/text/counts.h"
 #include "conformance/verdict/exit_code.h"
 
 namespace ctxconf::conformance {

@@ -12,6 +12,7 @@
 #include "conformance/report/escape.h"
 #include "conformance/report/fault_table.h"
 #include "conformance/report/wording.h"
+#include "conformance/text/counts.h"
 
 namespace ctxconf::conformance {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "conformance/report/escape.h"
 #include "conformance/report/wording.h"
+#include "conformance/text/counts.h"
 
 namespace ctxconf::conformance {
 namespace {

@@ -16,6 +16,7 @@
 #include "conformance/report/digest.h"
 #include "conformance/report/escape.h"
 #include "conformance/report/wording.h"
+#include "conformance/text/counts.h"
 #include "conformance/verdict/exit_code.h"
 
 namespace ctxconf::conformance {

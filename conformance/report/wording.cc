@@ -29,14 +29,6 @@ std::string_view or_else(std::string_view text, std::string_view otherwise) {
   return text.empty() ? otherwise : text;
 }
 
-std::string counted(std::size_t n, std::string_view what, std::string_view plural_end) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : plural_end);
-}
-
-std::string and_more(std::size_t n, std::string_view what) {
-  return fmt::format("… and {}", counted(n, fmt::format("more {}", what)));
-}
-
 bool is_about_files(const RunResult& run) { return run.mode == to_string(Mode::kElf); }
 
 std::string image_key(const ImageKey& key) {

@@ -37,11 +37,6 @@ std::string finding_image(const Finding& finding);
 // The command line of an image in shell syntax; bounded.
 std::string command_of(const ImageSummary& image);
 
-// "1 image", "2 images"
-std::string counted(std::size_t n, std::string_view what, std::string_view plural_end = "s");
-// "… and 1 more image", "… and 2 more images"
-std::string and_more(std::size_t n, std::string_view what);
-
 // "OTEP 4719@2026-04-07, OTEP 4947@2026-07-17"
 std::string reading_label(Reading reading);  // "reading strict"
 std::string spec_label(const SpecSelection& spec);

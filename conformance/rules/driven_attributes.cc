@@ -169,8 +169,8 @@ void AttributeJudge::hear_until(std::size_t operation) {
     }
     for (const ExpectedAttribute& a : accepted_attributes(d)) {
       if (!a.text) continue;
-      expected_[a.key].last = heard_;
-      auto& values = expected_[a.key].values;
+      accepted_[a.key].last = heard_;
+      auto& values = accepted_[a.key].values;
       values.insert(*a.text);
       values.insert(a.text->substr(0, cut_size(*a.text, taken_.value_bytes)));
     }
@@ -285,8 +285,8 @@ bool AttributeJudge::may_be_missing(const DrivenSample& sample, const ExpectedCo
 std::size_t AttributeJudge::count_of_other_names(const Record& r,
                                                  const std::set<std::string_view>& names) const {
   std::size_t out = r.key_map == nullptr ? 0 : r.key_map->element_count;
-  for (const auto& [key, expected] : expected_) {
-    const bool is_new = expected.last > named_by_ && !names.contains(key);
+  for (const auto& [key, accepted] : accepted_) {
+    const bool is_new = accepted.last > named_by_ && !names.contains(key);
     if (is_new && !is_in_map(r, key, abi::kMaxKeys)) ++out;
   }
   return out;
@@ -319,8 +319,8 @@ std::optional<AttributeFault> AttributeJudge::left_over(const DrivenSample& samp
     const std::string* name = name_of(r, *entry);
     if (name == nullptr || sample.context()->gives(*name) || may_be_of_outer(sample, *name))
       continue;
-    const auto values = expected_.find(*name);
-    if (values == expected_.end() || !values->second.values.contains(text_of(*entry))) continue;
+    const auto values = accepted_.find(*name);
+    if (values == accepted_.end() || !values->second.values.contains(text_of(*entry))) continue;
     return AttributeFault{
         fmt::format("{} is {}, which was given to another context, or removed from this one",
                     conformance::quoted(*name), shown_value(text_of(*entry))),

@@ -74,7 +74,7 @@ class AttributeJudge {
   std::optional<AttributeFault> left_over(const DrivenSample& sample) const;
   bool may_be_of_outer(const DrivenSample& sample, const std::string& key) const;
 
-  struct ExpectedName {
+  struct AcceptedName {
     std::set<std::string> values;
     std::size_t last = 0;  // operation
   };
@@ -82,9 +82,10 @@ class AttributeJudge {
   const ImageEvidence* evidence_;
   const SessionEvidence* session_;
   TakenContext taken_;
-  std::size_t heard_ = 0;                                      // operations
-  std::map<std::string, ExpectedName, std::less<>> expected_;  // so far
-  std::size_t names_ = 0;                                      // in the key map
+  std::size_t heard_ = 0;  // operations
+  // The attributes of all contexts so far.
+  std::map<std::string, AcceptedName, std::less<>> accepted_;
+  std::size_t names_ = 0;     // in the key map
   std::size_t named_by_ = 0;  // the last operation that changed that number
   std::size_t compared_ = 0;
   bool lacked_names_ = false;

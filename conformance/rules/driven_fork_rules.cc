@@ -384,7 +384,8 @@ Finding parent_untouched(const ImageEvidence& e) {
     }
   }
   if (judged > 0) {
-    return passed(fmt::format("{} steps of children, none changed the parent's context", judged));
+    return passed(fmt::format(
+        "no child changed the parent's context (looked after {} of their steps)", judged));
   }
   return unobservable("no child published while its parent had a context",
                       "an adapter that declares process.fork with the child `publish`");

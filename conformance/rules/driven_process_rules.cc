@@ -507,8 +507,9 @@ Finding existing_becomes_update(const ImageEvidence& e) {
     return *std::move(remade);
   }
   if (judged + refused == 0) {
-    return unobservable("process.publish was not called while a context existed",
-                        "an adapter that declares process.publish");
+    return unobservable(
+        "no second publication was seen that changed a context or was refused",
+        "an adapter that declares process.publish, and changes the context or refuses the request");
   }
   if (!e.image->calls_unseen.empty()) {
     return unobservable(e.image->calls_unseen, "a host where ctxconf can stop system calls");

@@ -311,10 +311,10 @@ Finding last_occurrence_wins(const ImageEvidence& e) {
     }
   }
   if (judged == 0) {
-    return unobservable("no record was seen with an attribute that was set twice",
+    return unobservable("no record was seen with an attribute that was set more than once",
                         "an adapter that declares thread.append");
   }
-  return passed(fmt::format("{} samples of an attribute that was set twice", judged));
+  return passed(fmt::format("{} samples of an attribute that was set more than once", judged));
 }
 
 constexpr auto kDrivenRecordRules = std::to_array<RequirementRule>({

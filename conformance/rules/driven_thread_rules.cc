@@ -355,19 +355,19 @@ Finding restores_outer(const ImageEvidence& e) {
 }
 
 // The attributes of all contexts so far, as names and values.
-class ExpectedAttributes {
+class AcceptedAttributes {
  public:
-  explicit ExpectedAttributes(const SessionEvidence& session) : session_(&session) {}
+  explicit AcceptedAttributes(const SessionEvidence& session) : session_(&session) {}
 
   // Name and value of an entry that some context had, if there is one. For samples in their order.
   std::optional<std::pair<std::string, std::string>> find(const DrivenSample& sample) {
     for (; heard_ <= sample.operation; ++heard_) {
       for (auto& a : accepted_attributes(session_->operations[heard_])) {
-        if (a.text) expected_.emplace(std::move(a.key), std::move(*a.text));
+        if (a.text) accepted_.emplace(std::move(a.key), std::move(*a.text));
       }
     }
     for (auto& pair : attributes_of(*sample.slot.record)) {
-      if (expected_.contains(pair)) return pair;
+      if (accepted_.contains(pair)) return pair;
     }
     return std::nullopt;
   }
@@ -375,12 +375,12 @@ class ExpectedAttributes {
  private:
   const SessionEvidence* session_;
   std::size_t heard_ = 0;  // operations
-  std::set<std::pair<std::string, std::string>> expected_;
+  std::set<std::pair<std::string, std::string>> accepted_;
 };
 
 Finding detach_hidden(const ImageEvidence& e) {
   const auto samples = driven_samples(e);
-  ExpectedAttributes expected(*e.session);
+  AcceptedAttributes accepted(*e.session);
   std::size_t judged = 0;
   const DrivenSample* other = nullptr;
   for (const auto& sample : samples) {
@@ -401,7 +401,7 @@ Finding detach_hidden(const ImageEvidence& e) {
       const auto entry = entry_named(r, a.key);
       return entry && a.text && a.text->starts_with(text_of(*entry));
     });
-    const auto earlier = expected.find(sample);
+    const auto earlier = accepted.find(sample);
     if (has_no_ids(r) && !remains && !earlier) {
       other = &sample;
       continue;

@@ -331,7 +331,7 @@ Finding contiguous(const ImageEvidence& e) {
   const ThreadSample* once = nullptr;
   for (const ThreadSample* s : e.unreadable) {
     if (!is_pointer_sized(e, *s)) continue;
-    // A thread that ends may leave its slot after for a moment.
+    // A thread that ends may leave its slot non-null for a moment.
     if (s->times < 2) {
       once = s;
       continue;

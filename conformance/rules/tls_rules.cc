@@ -436,14 +436,14 @@ Finding not_local_dynamic(const ImageEvidence& e) {
   for (const ModuleFacts* m : judged_definers(e)) {
     const ElfSymbol& symbol = *slot_definition(*m);
     // A zero in the word after a nameless module id may be the variable's offset or local
-    // dynamic's; where code shows local dynamic, it decides.
-    const bool code_shows = sys::processor_of_elf(m->machine).shows_local_dynamic;
+    // dynamic's: if ctxconf can read the code, the code decides.
+    const bool code_decides = reads_code_of(*m);
     const auto accesses = accesses_of(*m, all);
     const bool certain = std::ranges::any_of(accesses, [&](const SlotAccess& a) {
       return symbol.value != 0 || a.relocation == nullptr || a.relocation->symbol != 0 ||
              a.relocation->kind != TlsRelocationKind::kModule;
     });
-    if (certain || (!accesses.empty() && code_shows)) continue;
+    if (certain || (!accesses.empty() && code_decides)) continue;
     std::vector<std::string> evidence = {dynsym_line(*m, symbol)};
     bool suspect = false;
     for (const TlsRelocation& r : m->relocations) {
@@ -463,7 +463,7 @@ Finding not_local_dynamic(const ImageEvidence& e) {
       f = broken(fmt::format("code of {} adds {:#x}, the variable's offset, to a module base",
                              m->path, symbol.value),
                  "local dynamic", mend);
-    } else if (symbol.value == 0 && (!code.empty() || !code_shows)) {
+    } else if (symbol.value == 0 && (!code.empty() || !code_decides)) {
       f = info_with_remedy(
           fmt::format("{} may reach the variable as local dynamic: its offset is zero, so "
                       "the relocations do not tell",
@@ -485,7 +485,8 @@ Finding prefers_tlsdesc(const ImageEvidence& e) {
   bool any = false;
   for (const ModuleFacts* m : judged_definers(e)) {
     if (m->executable) continue;
-    if (!knows_relocations(*m)) {
+    const std::string_view option = sys::processor_of_elf(m->machine).tlsdesc_option;
+    if (!knows_relocations(*m) || option.empty()) {
       return not_applicable(NaReason::kArch, "whether this machine has TLSDESC is not known here");
     }
     const auto accesses = accesses_of(*m, all);
@@ -495,7 +496,6 @@ Finding prefers_tlsdesc(const ImageEvidence& e) {
           return a.model == TlsModel::kGeneralDynamic;
         });
     if (!general_only) continue;
-    const char* option = sys::processor_of_elf(m->machine).tlsdesc_option;
     Finding f = broken(fmt::format("{} is reached by traditional General Dynamic", m->path),
                        "General Dynamic", fmt::format("compile with {}", option));
     f.evidence = relocation_lines(accesses);

@@ -271,10 +271,14 @@ TEST(TlsRules, AModuleIdWithTheOffsetAfterItIsGeneralDynamic) {
   m.relocations.front().word_after = 0;
   m.dynamic_symbols.front().value = 0;
   EXPECT_EQ(Seen({m}).mistakes(), Mistakes{"prefers-tlsdesc: General Dynamic"});
+  ModuleFacts in_32_bits = m;
+  in_32_bits.elf64 = false;
   m.machine = EM_AARCH64;
-  const Finding f = Seen({m}).judge("tctx.tls.not-local-dynamic");
-  EXPECT_EQ(f.outcome, Outcome::kInfo);
-  EXPECT_EQ(f.signature, "possibly local dynamic");
+  for (const ModuleFacts& unread : {in_32_bits, m}) {
+    const Finding f = Seen({unread}).judge("tctx.tls.not-local-dynamic");
+    EXPECT_EQ(f.outcome, Outcome::kInfo);
+    EXPECT_EQ(f.signature, "possibly local dynamic");
+  }
   m.relocations.push_back(relocation(TlsRelocationKind::kTlsdesc));
   EXPECT_EQ(Seen({m}).mistakes(), Mistakes());
 }

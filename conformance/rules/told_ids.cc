@@ -13,6 +13,7 @@
 #include "conformance/rules/driven_threads.h"
 #include "conformance/rules/record_faults.h"
 #include "conformance/rules/thread_rules.h"
+#include "conformance/text/counts.h"
 
 namespace ctxconf::conformance {
 
@@ -52,6 +53,12 @@ bool tells_orders_apart(const std::string& id) {
   std::set<std::string> bytes;
   for (std::size_t at = 0; at < id.size(); at += 2) bytes.insert(id.substr(at, 2));
   return bytes.size() >= kDifferentBytes;
+}
+
+// What follows the first of so many ids.
+std::string were_expected(std::size_t ids) {
+  if (ids == 1) return "was expected";
+  return fmt::format("or {} more {} expected", ids - 1, ids == 2 ? "was" : "were");
 }
 
 struct KnownIds {
@@ -119,16 +126,13 @@ Finding as_told(const ImageEvidence& e, const IdField& field, const char* remedy
   if (known.all && other != nullptr) {
     return against(*other, field,
                    fmt::format("the {} is {}, and {} {}", field.name, field.shown(*other),
-                               known.ids.begin()->first,
-                               known.ids.size() == 1
-                                   ? "was expected"
-                                   : fmt::format("or {} more were expected", known.ids.size() - 1)),
+                               known.ids.begin()->first, were_expected(known.ids.size())),
                    fmt::format("unexpected {}", field.name), "not expected");
   }
   if (!matched.empty()) {
     return passed(fmt::format(
         "{}, which {}{}", *matched.begin(), known.ids.at(*matched.begin()),
-        matched.size() == 1 ? "" : fmt::format(", and {} more such ids", matched.size() - 1)));
+        matched.size() == 1 ? "" : ", and " + counted(matched.size() - 1, "more such id")));
   }
   if (!any) {
     Finding f = no_record(e);

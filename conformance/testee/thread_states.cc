@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "conformance/text/counts.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -74,7 +75,7 @@ std::vector<std::string> thread_states(pid_t pid) {
   if (!tids) return out;
   for (const pid_t tid : *tids) {
     if (out.size() == kMostThreads) {
-      out.push_back(fmt::format("and {} more threads", tids->size() - kMostThreads));
+      out.push_back("and " + counted(tids->size() - kMostThreads, "more thread"));
       break;
     }
     const std::string folder = fmt::format("/proc/{}/task/{}/", pid, tid);

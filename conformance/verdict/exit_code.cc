@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <functional>
 
+#include "conformance/text/counts.h"
 #include "conformance/verdict/floor.h"
 
 namespace ctxconf::conformance {
 namespace {
 
 constexpr std::size_t kNamed = 3;
-
-std::string counted(std::size_t n, const char* one, const char* many) {
-  return std::to_string(n) + " " + (n == 1 ? one : many);
-}
 
 // "a, b, c and 4 more"
 template <class List, class Id>
@@ -47,7 +44,7 @@ bool is_expected_failure(const RequirementResult& r) {
 }
 
 std::string below(const std::vector<FloorProblem>& floor) {
-  return counted(floor.size(), "requirement", "requirements") +
+  return counted(floor.size(), "requirement") +
          " had to be judged but could not be: " + names(floor, &FloorProblem::requirement);
 }
 
@@ -73,7 +70,7 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
     return "expectations file" + (p.line == 0 ? "" : ", line " + std::to_string(p.line)) + ": " +
            p.text;
   };
-  const std::string of = " of " + counted(run.results.size(), "requirement", "requirements");
+  const std::string of = " of " + counted(run.results.size(), "requirement");
 
   const auto broken = where([](const RequirementResult& r) {
     return r.outcome == Outcome::kHarnessError ||
@@ -118,10 +115,10 @@ Conclusion decide(const ExitOptions& options, const RunResult& run, const Totals
   std::string reason = std::to_string(judged.size()) + of + " judged, ";
   reason += totals.expected_failures == 0
                 ? "none failed"
-                : counted(static_cast<std::size_t>(totals.expected_failures), "failed", "failed") +
+                : counted(static_cast<std::size_t>(totals.expected_failures), "failed", "") +
                       " as expected";
   if (totals.warn > 0 && !options.strict) {
-    reason += ", " + counted(static_cast<std::size_t>(totals.warn), "warning", "warnings");
+    reason += ", " + counted(static_cast<std::size_t>(totals.warn), "warning");
   }
   return {kExitClean, reason};
 }

@@ -28,7 +28,7 @@ std::string encode(Content content);
 Content given(Content content, const json& request);
 void leave_out(json& resource, bool (*is_left_out)(const json& value));
 bool is_not_text(const json& value);
-// Changes a Resource that an update publishes, in the place of `before`.
+// Makes the changes that this program makes only in updates; the Resource replaces `before`.
 void change_update(json& resource, json before);
 // Adds those of `others` whose keys are not in `resource`.
 void add_missing(json& resource, const json& others);

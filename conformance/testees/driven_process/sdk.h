@@ -36,7 +36,7 @@ class Sdk {
   // A watchdog takes a blocked process for a dead one.
   void main_thread_blocks();
   void begin_heartbeat();
-  // Begins anew when a stop ends, in the main thread between two requests.
+  // Withdraws the context when a stop ends, in the main thread between two requests.
   void watch_for_stops();
   // Does one after the other where nothing else was chosen.
   Reply parallel(const json& all);
