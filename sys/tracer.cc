@@ -209,13 +209,17 @@ bool shares_memory_with_maker(pid_t maker_tid) {
   return (flags & CLONE_VM) != 0;
 }
 
+bool is_step_over_call(const siginfo_t& info) {
+  return arch::native::kCallEndsStepTwice && info.si_code == SI_USER && info.si_pid == 0;
+}
+
 // The address of the thread according to the trap of a single-step; nothing if the signal has
 // another cause. At the beginning of a handler the kernel gives no address.
 std::optional<std::uint64_t> stepped_to(pid_t tid, const siginfo_t& info) {
   if (arch::native::is_step_code(info.si_code)) {
     return reinterpret_cast<std::uint64_t>(info.si_addr);
   }
-  if (info.si_code != SIGTRAP) return std::nullopt;
+  if (info.si_code != SIGTRAP && !is_step_over_call(info)) return std::nullopt;
   const auto registers = call_registers(tid);
   if (!registers) return std::nullopt;
   return registers->pc;
@@ -348,7 +352,8 @@ struct Tracer::State {
     bool in_group_stop = false;
     bool to_exit = false;
     bool stepping = false;
-    bool step_owed = false;  // it was single-stepped, and the trap of that may still come
+    bool step_owed = false;           // it was single-stepped, and the trap of that may still come
+    std::uint64_t call_ended_at = 0;  // the step over a system call has ended here; see trapped()
     bool exiting = false;
     bool interrupting = false;  // the user has asked for an Interrupted
     bool watched = false;       // it has, or had, armed watchpoints in this image
@@ -657,6 +662,12 @@ bool Tracer::State::trapped(pid_t tid, Task& task) {
   if (task.stepping || task.step_owed) {
     if (const auto pc = stepped_to(tid, info)) {
       task.step_owed = false;
+      const auto call_ended_at =
+          std::exchange(task.call_ended_at, is_step_over_call(info) ? *pc : 0);
+      if (call_ended_at == *pc && task.stepping && !is_step_over_call(info)) {
+        restart(tid, task, 0);  // a step that executed nothing
+        return true;
+      }
       // If a step touches a watched word, one trap reports both.
       const bool stale = std::exchange(task.stale_hit, false);
       const std::uint8_t words = task.watched ? arch::take_touched(tid, info) : 0;
@@ -799,6 +810,7 @@ void Tracer::State::execed(pid_t pid, Task& task, int status) {
   task.to_exit = false;
   task.stepping = false;
   task.step_owed = false;
+  task.call_ended_at = 0;
   task.watched = false;
   task.stale_hit = false;
   task.to_touch = 0;

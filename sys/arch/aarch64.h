@@ -83,6 +83,9 @@ inline constexpr bool kTrapsBeforeStore = true;
 
 // si_code of a SIGTRAP: a single-step has ended. TRAP_BRKPT is a `brk` of the program.
 bool is_step_code(int si_code);
+// When the instruction was a system call, the kernel sends SI_USER from nobody instead
+// (user_single_step_report), and after that the trap of a step that executes nothing.
+inline constexpr bool kCallEndsStepTwice = true;
 
 inline constexpr const char* kVdsoClock = "__kernel_clock_gettime";
 // mov x8, #113; svc #0; ret; nop

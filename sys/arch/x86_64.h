@@ -61,6 +61,7 @@ inline constexpr bool kTrapsBeforeStore = false;
 
 // si_code of a SIGTRAP: a single-step has ended. After a system call the kernel uses TRAP_BRKPT.
 bool is_step_code(int si_code);
+inline constexpr bool kCallEndsStepTwice = false;
 
 // How many bytes one round of a rep movs or rep stos stores. `code` has the bytes of the
 // instruction, the first one lowest; nothing if it is another instruction (Intel SDM, volume 2, 2.1
