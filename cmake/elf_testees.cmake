@@ -2,18 +2,19 @@
 # them; the programs can also run. None has sanitizers.
 set(export -Wl,--export-dynamic-symbol=otel_thread_ctx_v1)
 list(JOIN lld " " with_lld)
+set(gd ${tls_general_dynamic})
 set(elf_libraries
   "slot_tlsdesc|${desc}|"
-  "slot_general_dynamic||"
+  "slot_general_dynamic|${gd}|"
   "slot_initial_exec|-ftls-model=initial-exec|"
   "slot_tlsdesc_large|${desc} -DSLOT_LARGE|"
-  "slot_general_dynamic_large|-DSLOT_LARGE|"
-  "slot_local_dynamic|-DSLOT_HIDDEN_ALIAS|"
+  "slot_general_dynamic_large|${gd} -DSLOT_LARGE|"
+  "slot_local_dynamic|${gd} -DSLOT_HIDDEN_ALIAS|"
   "slot_only|-DSLOT_ONLY ${desc}|"
   "slot_alias_tlsdesc|-DSLOT_HIDDEN_ALIAS ${desc}|"
   "slot_hidden|${desc} -DSLOT_VISIBILITY=hidden|"
   "slot_hidden_only|${desc} -DSLOT_ONLY -DSLOT_VISIBILITY=hidden|"
-  "slot_hidden_general_dynamic|-DSLOT_ONLY -DSLOT_VISIBILITY=hidden|"
+  "slot_hidden_general_dynamic|${gd} -DSLOT_ONLY -DSLOT_VISIBILITY=hidden|"
   "slot_ordinary|${desc} -DSLOT_ORDINARY|"
   "slot_undefined|${desc} -DSLOT_WEAK|"
   "slot_record|${desc} -DSLOT_RECORD|"
@@ -25,13 +26,13 @@ set(elf_libraries
 if(CTXCONF_LLD)
   list(APPEND elf_libraries
     "slot_symbolic|${desc}|${with_lld} -Wl,-Bsymbolic"
-    "slot_symbolic_general_dynamic||${with_lld} -Wl,-Bsymbolic")
+    "slot_symbolic_general_dynamic|${gd}|${with_lld} -Wl,-Bsymbolic")
 endif()
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")  # clang makes it local dynamic
   list(APPEND elf_libraries "slot_protected|${desc} -DSLOT_VISIBILITY=protected|")
   if(CTXCONF_LLD)
     list(APPEND elf_libraries
-      "slot_protected_general_dynamic|-DSLOT_VISIBILITY=protected|${with_lld}")
+      "slot_protected_general_dynamic|${gd} -DSLOT_VISIBILITY=protected|${with_lld}")
   endif()
 endif()
 set(elf_programs

@@ -25,8 +25,9 @@ install(DIRECTORY golden/maps golden/process-context golden/schema golden/src go
   DESTINATION "${CMAKE_INSTALL_DATADIR}/ctxconf/golden" COMPONENT programs)
 install(FILES golden/manifest.json
   DESTINATION "${CMAKE_INSTALL_DATADIR}/ctxconf/golden" COMPONENT programs)
-# What scripts/release packs: the static program, and what `ctxconf reader` and `ctxconf puppet` start.
-if(TARGET ctxconf-static AND TARGET ctxconf-puppet)
+# What scripts/release packs: the static program, and what `ctxconf reader` and `ctxconf puppet` start, if this
+# processor has that.
+if(TARGET ctxconf-static)
   set(reader_libraries "")
   foreach(testee IN LISTS elf_testees)
     get_target_property(type ${testee} TYPE)

@@ -4,6 +4,7 @@ ctxconf_library(ctxconf_puppet
   DEPS ctxconf_observe ${json})
 ctxconf_test(script_test SRCS conformance/puppet/script_test.cc DEPS ctxconf_puppet)
 
+set(puppet_programs "")
 if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
   return()  # conformance/puppet/machine_*.h
 endif()

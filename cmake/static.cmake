@@ -6,11 +6,18 @@ foreach(name IN ITEMS bz2 dw elf lzma md protobuf z capstone)
   find_library(CTXCONF_STATIC_${name} lib${name}.a)
   list(APPEND static_libraries "${CTXCONF_STATIC_${name}}")
 endforeach()
-# The builds with g++ alone: a release is made of one, and another link would make `scripts/test` slower.
+# The builds of which a release is made: those with g++, and for another processor if its libraries are here. Another
+# link would make `scripts/test` slower.
 set(CTXCONF_CAN_LINK_STATICALLY OFF)
 if("${static_libraries}" MATCHES "NOTFOUND")
   message(STATUS "No ctxconf-static: a static library is not installed (${static_libraries})")
-elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CTXCONF_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+elseif(CTXCONF_SANITIZE)  # not of what users run
+elseif(CMAKE_CROSSCOMPILING)
+  string(FIND "${CTXCONF_STATIC_dw}" "/${CMAKE_LIBRARY_ARCHITECTURE}/" found)
+  if(NOT found EQUAL -1)
+    set(CTXCONF_CAN_LINK_STATICALLY ON)
+  endif()
+elseif(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   set(CTXCONF_CAN_LINK_STATICALLY ON)
 endif()
 

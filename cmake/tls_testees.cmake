@@ -23,7 +23,7 @@ function(ctxconf_slot_program name)
   add_dependencies(tls_testees ${name})
 endfunction()
 
-set(desc -mtls-dialect=gnu2)
+set(desc ${tls_descriptors})
 if(CTXCONF_LLD)
   # gcc searches for a program ld.lld, and for none with a version in its name.
   file(REAL_PATH "${CTXCONF_LLD}" lld_program)
@@ -39,12 +39,12 @@ ctxconf_slot_library(tls_desc OPTIONS ${desc}
 # Larger than the space that the loader reserves in the static block for descriptors of late
 # libraries.
 ctxconf_slot_library(tls_desc_large OPTIONS ${desc} -DSLOT_FILLER=4096)
-ctxconf_slot_library(tls_gd LINK -Wl,--hash-style=sysv)
+ctxconf_slot_library(tls_gd OPTIONS ${tls_general_dynamic} LINK -Wl,--hash-style=sysv)
 ctxconf_slot_library(tls_ie OPTIONS -ftls-model=initial-exec)
 ctxconf_slot_library(tls_only OPTIONS -DSLOT_ONLY)
 if(CTXCONF_LLD)
   ctxconf_slot_library(tls_desc_symbolic OPTIONS ${desc} LINK ${lld} -Wl,-Bsymbolic)
-  ctxconf_slot_library(tls_gd_symbolic LINK ${lld} -Wl,-Bsymbolic)
+  ctxconf_slot_library(tls_gd_symbolic OPTIONS ${tls_general_dynamic} LINK ${lld} -Wl,-Bsymbolic)
   ctxconf_slot_library(tls_ie_protected
     OPTIONS -ftls-model=initial-exec "-DSLOT_VISIBILITY=\"protected\"" LINK ${lld})
   ctxconf_slot_library(tls_desc_large_symbolic
