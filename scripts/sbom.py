@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the Debian packages whose code is in ctxconf-static, as SPDX 2.3, and copies their licences.
 
-usage: sbom.py BUILD_DIR VERSION LICENCES_DIR
+usage: sbom.py BUILD_DIR VERSION DEBIAN_ARCH LICENCES_DIR
 """
 
 import datetime
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import urllib.parse
 
-BUILD, VERSION, LICENCES = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
+BUILD, VERSION, ARCH, LICENCES = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3], pathlib.Path(sys.argv[4])
 # Their code is in headers, which no list of the linker names.
 HEADERS = ("libboost1.81-dev", "libcli11-dev", "libfmt-dev", "libvalijson-dev", "nlohmann-json3-dev")
 
@@ -45,8 +45,10 @@ def quoted(word):
 
 
 def described(package):
+    # One line for each architecture of which it is installed, in one version.
     version, source, homepage = output(
-        "dpkg-query", "--show", "--showformat=${Version}\t${source:Package}\t${Homepage}", package).split("\t")
+        "dpkg-query", "--show", "--showformat=${Version}\t${source:Package}\t${Homepage}\n",
+        package).splitlines()[0].split("\t")
     return {
         "SPDXID": "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", package),
         "name": package,
@@ -65,9 +67,8 @@ def described(package):
     }
 
 
-ARCH = output("dpkg", "--print-architecture").strip()
 packages = sorted({package_of(path) for path in linked_files()} | set(HEADERS))
-if "libc6-dev" not in packages:
+if not any(one.startswith("libc6-dev") for one in packages):
     sys.exit("sbom.py: the linker's list of files is not understood")
 LICENCES.mkdir(parents=True, exist_ok=True)
 for one in packages:
