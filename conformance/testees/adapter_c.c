@@ -399,6 +399,40 @@ static void send_line(struct bytes* line) {
   release(line);
 }
 
+/* The name of an error; NULL: not known here. */
+static const char* error_name(int error) {
+#ifdef __GLIBC__
+  return strerrorname_np(error);
+#else /* musl has no such function: those that the calls of the writer may give */
+#define NAMED(name) \
+  case name:        \
+    return #name
+  switch (error) {
+    NAMED(EPERM);
+    NAMED(EINTR);
+    NAMED(EIO);
+    NAMED(EBADF);
+    NAMED(EAGAIN);
+    NAMED(ENOMEM);
+    NAMED(EACCES);
+    NAMED(EFAULT);
+    NAMED(EBUSY);
+    NAMED(EEXIST);
+    NAMED(ENODEV);
+    NAMED(EINVAL);
+    NAMED(ENFILE);
+    NAMED(EMFILE);
+    NAMED(EFBIG);
+    NAMED(ENOSPC);
+    NAMED(ENOSYS);
+    NAMED(EOVERFLOW);
+    default:
+      return NULL;
+  }
+#undef NAMED
+#endif
+}
+
 static void answer(struct call* call) {
   struct bytes line = {0};
   char head[64];
@@ -406,7 +440,7 @@ static void answer(struct call* call) {
            call->refusal == NULL ? "true" : "false");
   add_text(&line, head);
   if (call->refusal != NULL) {
-    const char* const name = call->err == 0 ? NULL : strerrorname_np(call->err);
+    const char* const name = call->err == 0 ? NULL : error_name(call->err);
     add_text(&line, ",\"error\":{\"kind\":");
     add_json_string(&line, call->refusal);
     add_text(&line, ",\"message\":");
