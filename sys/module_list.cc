@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "sys/c_library.h"
 #include "sys/loaded_file.h"
 #include "sys/process.h"
 #include "sys/tls_variable.h"
@@ -146,6 +147,8 @@ class ModuleFinder {
                              " files and the last part of the search were left out: " +
                              "the limit of " + budget_->exhausted() + " for one process");
     }
+    replace_loader();
+    found_.musl = uses_musl();
     found_.budget = std::move(budget_);
     std::sort(found_.modules.begin(), found_.modules.end(),
               [](const Module& a, const Module& b) { return a.start < b.start; });
@@ -228,17 +231,28 @@ class ModuleFinder {
       module.main_executable = !found_main_ && opened.identity.inode != 0 &&
                                program_ == std::pair(opened.identity.device, opened.identity.inode);
       found_main_ |= module.main_executable;
-      if (module.main_executable) found_.musl = wants_musl(*opened.image);
       found_.modules.push_back(std::move(module));
     }
   }
 
-  static bool wants_musl(const ElfImage& program) {
-    for (const ElfSegment& segment : program.segments()) {
-      if (segment.type != PT_INTERP) continue;
-      std::string path(std::min<std::uint64_t>(segment.file_size, 4096), '\0');
-      path.resize(program.read_at(segment.address, std::as_writable_bytes(std::span(path))));
-      return path.find("/ld-musl-") != path.npos;
+  // `ld-musl-x86_64.so.1 PROGRAM`: what the process executed is the loader, not the program.
+  void replace_loader() {
+    const auto main = std::ranges::find_if(found_.modules, &Module::main_executable);
+    if (main == found_.modules.end() || main->image->is_executable()) return;
+    const auto program = std::ranges::find_if(found_.modules, [](const Module& m) {
+      return m.image->is_executable() && m.image->has_interpreter();
+    });
+    if (program == found_.modules.end()) return;
+    main->main_executable = false;
+    program->main_executable = true;
+  }
+
+  bool uses_musl() const {
+    constexpr std::size_t kMostTried = 8;
+    std::size_t tried = 0;
+    for (const Module& m : found_.modules) {
+      if (m.main_executable && interpreter_of(*m.image).contains("/ld-musl-")) return true;
+      if (may_be_c_library(m.path) && tried++ < kMostTried && is_musl(*m.image)) return true;
     }
     return false;
   }

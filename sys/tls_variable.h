@@ -26,10 +26,10 @@ namespace ctxconf::sys {
 
 // One ELF file as a process has mapped it.
 struct Module {
-  std::string path;             // as in maps; hostile, the file may be deleted or replaced
-  RemoteAddr start;             // of its lowest mapping
-  std::uint64_t load_bias = 0;  // run-time address = link-time address + load_bias (mod 2^64)
-  bool main_executable = false;
+  std::string path;              // as in maps; hostile, the file may be deleted or replaced
+  RemoteAddr start;              // of its lowest mapping
+  std::uint64_t load_bias = 0;   // run-time address = link-time address + load_bias (mod 2^64)
+  bool main_executable = false;  // the program, also if the process executed its loader
   // Position in the dynamic loader's list (r_debug); nothing if the loader does not know the file.
   std::optional<std::size_t> load_order;
   std::shared_ptr<const ElfImage> image;
@@ -58,8 +58,8 @@ class ElfCache {
 // images share the limits, and answer until they are reached.
 struct Modules {
   std::vector<Module> modules;
-  std::vector<std::string> notes;  // "/usr/lib/libx.so: stat: Permission denied"; hostile text
-  bool musl = false;  // the program's interpreter is musl's, whose DTV has another layout
+  std::vector<std::string> notes;     // "/usr/lib/libx.so: stat: Permission denied"; hostile text
+  bool musl = false;                  // the C library is musl, whose DTV has another layout
   std::shared_ptr<ElfBudget> budget;  // null: no limits
 };
 // Where the loader has put a mapped file: the mapping at which an image begins.

@@ -1,0 +1,110 @@
+#include "sys/c_library.h"
+
+#include <elf.h>
+#include <gnu/libc-version.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sys/map_table.h"
+#include "sys/process.h"
+
+namespace ctxconf::sys {
+namespace {
+
+using namespace std::string_view_literals;
+
+// What a file with this text in its only segment is said to be.
+std::string library_with(std::string_view text) {
+  Elf64_Ehdr head = {};
+  std::memcpy(head.e_ident, ELFMAG, SELFMAG);
+  head.e_ident[EI_CLASS] = ELFCLASS64;
+  head.e_ident[EI_DATA] = ELFDATA2LSB;
+  head.e_ident[EI_VERSION] = EV_CURRENT;
+  head.e_type = ET_DYN;
+  head.e_machine = EM_X86_64;
+  head.e_version = EV_CURRENT;
+  head.e_ehsize = sizeof head;
+  head.e_phoff = sizeof head;
+  head.e_phentsize = sizeof(Elf64_Phdr);
+  head.e_phnum = 1;
+  Elf64_Phdr segment = {};
+  segment.p_type = PT_LOAD;
+  segment.p_flags = PF_R;
+  segment.p_filesz = segment.p_memsz = sizeof head + sizeof segment + text.size();
+  std::vector<std::byte> file(segment.p_filesz);
+  std::memcpy(file.data(), &head, sizeof head);
+  std::memcpy(file.data() + sizeof head, &segment, sizeof segment);
+  std::memcpy(file.data() + sizeof head + sizeof segment, text.data(), text.size());
+  const auto image = ElfImage::from_memory(file, "libc.so");
+  EXPECT_TRUE(image) << to_string(image.error());
+  return image ? c_library_in(*image) : "?";
+}
+
+TEST(CLibrary, IsThatOfThisProgram) {
+  const auto text = read_maps_text(getpid());
+  ASSERT_TRUE(text);
+  std::set<std::string> paths;
+  for_each_mapping(*text, [&](const Result<MapEntry>& entry) {
+    if (entry && entry->inode != 0 && may_be_c_library(entry->name)) paths.insert(entry->name);
+    return true;
+  });
+  EXPECT_EQ(paths.size(), 2U);  // the loader and the library
+  for (const std::string& path : paths) {
+    const auto image = ElfImage::open(path);
+    ASSERT_TRUE(image) << to_string(image.error());
+    EXPECT_EQ(c_library_in(*image), std::string("glibc ") + gnu_get_libc_version()) << path;
+    EXPECT_FALSE(is_musl(*image)) << path;
+  }
+  const auto program = ElfImage::open("/proc/self/exe");
+  ASSERT_TRUE(program);
+  EXPECT_TRUE(interpreter_of(*program).starts_with("/lib")) << interpreter_of(*program);
+}
+
+TEST(CLibrary, HasAVersionIfItIsClear) {
+  EXPECT_EQ(library_with(""sv), "");
+  EXPECT_EQ(library_with("1.2.3\0"sv), "");
+  EXPECT_EQ(library_with("\0musl libc (x86_64)\nVersion %s\n\0007.0\0001.2.3\0001.2\0"sv),
+            "musl 1.2.3");
+  EXPECT_EQ(library_with("musl libc (aarch64)\0001.2.5-git-12-gdeadbee\0"sv),
+            "musl 1.2.5-git-12-gdeadbee");
+  EXPECT_EQ(library_with("musl libc (x86_64)\0001.2.3\0001.2.3\0"sv), "musl 1.2.3");
+  EXPECT_EQ(library_with("musl libc (x86_64)\0001.2.3\0001.2.4\0"sv), "musl");
+  EXPECT_EQ(library_with("musl libc (x86_64)\000127.0.0.1\0001..3\0001.2.3-git-\x1b[2J\0"sv),
+            "musl");
+  EXPECT_EQ(library_with("GNU C Library (GNU libc) stable release version 2.31.\n\0"sv),
+            "glibc 2.31");
+  EXPECT_EQ(library_with("ld.so (x) development release version 2.40.9000.\n\0"sv),
+            "glibc 2.40.9000");
+  EXPECT_EQ(library_with("GNU C Library (x) release version x\0"sv), "glibc");
+  EXPECT_EQ(library_with("GNU C Library (x) release version " + std::string(99, '1') + "."),
+            "glibc");
+  EXPECT_EQ(library_with("GNU C Library (x)"sv), "");
+}
+
+TEST(CLibrary, HasANameOfAFewForms) {
+  for (const auto name :
+       {"static"sv, "glibc"sv, "glibc 2.36"sv, "musl"sv, "musl 1.2.5-git-12-ga"sv})
+    EXPECT_TRUE(is_c_library(name)) << name;
+  for (const auto name :
+       {""sv, "glibc "sv, "glibc x"sv, "musl 1.2 3"sv, "musl 1\x1b"sv, "bionic"sv})
+    EXPECT_FALSE(is_c_library(name)) << name;
+  EXPECT_FALSE(is_c_library("musl " + std::string(33, '1')));
+}
+
+TEST(CLibrary, HasAFileNameOfAFewForms) {
+  for (const auto path : {"/lib/ld-musl-x86_64.so.1"sv, "libc.so"sv, "/a/libc.so.6 (deleted)"sv,
+                          "/lib64/ld-linux-x86-64.so.2"sv, "/lib/libc-2.31.so"sv})
+    EXPECT_TRUE(may_be_c_library(path)) << path;
+  for (const auto path : {""sv, "/"sv, "/libc.so/x"sv, "/usr/lib/libcrypto.so"sv})
+    EXPECT_FALSE(may_be_c_library(path)) << path;
+}
+
+}  // namespace
+}  // namespace ctxconf::sys
