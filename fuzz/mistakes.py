@@ -13,6 +13,7 @@ TIMELINE = (
     ("host/0/available", 1), ("stops", 1.5), ("reading", "other"), ("expected_trace_ids/0", "0af7"),
     ("printed_span_ids/0", "B7AD6B7169203331"), ("cells/1/session", 1), ("cells/1/session", 0),
     ("sessions", [{}, {}]), ("processes/0/pid", 0), ("processes/0/exit_code", "0"), (f"{IMAGE}/traceparent", "00-1"),
+    (f"{IMAGE}/libc", "musl x"),
     (f"{CANDIDATE}/entries", []), (f"{CANDIDATE}/entries/0/end", "0x1"), (f"{CANDIDATE}/entries/0/begin", "7f00"),
     (f"{CANDIDATE}/entries/0/permissions", "rw"), (f"{CANDIDATE}/entries/0/device", [1]),
     (f"{CANDIDATE}/vm_flags", [None, 5]), (f"{CANDIDATE}/memory/0/readable", 5000000000),

@@ -392,7 +392,10 @@ struct Image {
   ImageKey key;
   std::string executable;  // /proc/PID/exe
   std::vector<std::string> command_line;
-  std::string traceparent;    // TRACEPARENT of its environment, where that is one
+  std::string traceparent;  // TRACEPARENT of its environment, where that is one
+  // "glibc 2.36", "musl 1.2.3"; "static": no interpreter, whatever is linked to it; empty: not
+  // known
+  std::string libc;
   bool elf64 = true;          // EI_CLASS
   bool little_endian = true;  // EI_DATA
   std::uint32_t personality = 0;
@@ -535,7 +538,7 @@ struct Timeline {
   std::vector<std::string> target;
   std::string kernel;
   std::string arch;
-  std::string libc;
+  std::string libc;  // of ctxconf
   std::string started_at;
   double seconds = 0;
   std::vector<sys::HostFact> host;

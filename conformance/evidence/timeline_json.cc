@@ -22,6 +22,7 @@
 #include "conformance/text/json_limits.h"
 #include "conformance/text/json_members.h"
 #include "conformance/text/words.h"
+#include "sys/c_library.h"
 
 namespace ctxconf::conformance {
 
@@ -562,6 +563,7 @@ class ImageCheck {
     };
     expect(std::ranges::all_of(image_.calls, snapshot_is_listed), "calls",
            "name a snapshot that is not listed");
+    expect(image_.libc.empty() || sys::is_c_library(image_.libc), "libc", "is not a C library");
     expect(image_.traceparent.empty() || traceparent_from(image_.traceparent), "traceparent",
            "is not a traceparent");
   }
@@ -670,6 +672,7 @@ void members(auto& m, Is<Image> auto& i) {
   m.text("threads_unread", i.threads_unread);
   m.texts("notes", i.notes);
   if (m.has("payloads", !i.payloads.empty())) m.list("payloads", i.payloads);
+  if (m.has("libc", !i.libc.empty())) m.text("libc", i.libc);
   if (m.has("traceparent", !i.traceparent.empty())) m.text("traceparent", i.traceparent);
   if constexpr (std::remove_cvref_t<decltype(m)>::kReads) ImageCheck(m.in(), i).all();
 }

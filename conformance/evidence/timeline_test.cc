@@ -38,6 +38,7 @@ Timeline example() {
   i.key = {12, 3};
   i.executable = "/bin/app";
   i.command_line = {"app", "-x"};
+  i.libc = "musl 1.2.3";
   i.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
   i.elf64 = false;
   i.boottime_offset_ns = -5;
@@ -550,6 +551,7 @@ TEST(TimelineJson, RefusesWhatIsNotOneWithAReason) {
       {replaced(good, "\"kernel\"", "\"kernal\""), "/kernel is missing"},
       {replaced(good, "-b7ad6b7169203331-01", "-0000000000000000-01"),
        "traceparent is not a traceparent"},
+      {replaced(good, "\"musl 1.2.3\"", "\"musl 1.2.3 \""), "libc is not a C library"},
   };
   for (const auto& c : cases) {
     const auto t = timeline_from_json(c.text);

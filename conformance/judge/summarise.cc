@@ -492,6 +492,7 @@ ImageSummary summary(const Process& p, const Image& i, const std::vector<ImageEv
   s.parent = p.parent;
   s.executable = i.executable;
   s.command_line = i.command_line;
+  s.libc = i.libc;
   const bool killed = &i == &p.images.back() && p.killed_by;
   s.ending = killed ? ending_of(p) : i.ending;
   s.notes = i.notes;

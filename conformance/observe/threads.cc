@@ -15,6 +15,7 @@
 #include "conformance/elf/tls_access.h"
 #include "conformance/observe/memory_block.h"
 #include "sys/access_watchdog.h"
+#include "sys/c_library.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -92,6 +93,23 @@ std::optional<ModuleFacts> ModuleCache::facts_of(const sys::Module& module) {
   return facts;
 }
 
+std::string ModuleCache::libc_of(const sys::Modules& modules) {
+  constexpr std::size_t kMostTried = 8;
+  std::size_t tried = 0;
+  bool has_interpreter = true;
+  for (const sys::Module& module : modules.modules) {
+    if (module.main_executable) has_interpreter = module.image->has_interpreter();
+    if (!sys::may_be_c_library(module.path) || tried++ >= kMostTried) continue;
+    if (libraries_.size() >= kMostFacts) libraries_.clear();
+    const auto& file = module.image->identity();
+    const auto [it, added] = libraries_.try_emplace(file);
+    // Files that were read from memory have no identity.
+    if (added || file.inode == 0) it->second = sys::c_library_in(*module.image);
+    if (!it->second.empty()) return it->second;
+  }
+  return std::string(has_interpreter ? std::string_view() : sys::kNoInterpreter);
+}
+
 ThreadRecorder::ThreadRecorder(pid_t pid, ModuleCache& cache, const SnapshotRecorder& context,
                                ThreadLimits limits)
     : pid_(pid), cache_(&cache), context_(&context), limits_(limits) {}
@@ -134,6 +152,7 @@ void ThreadRecorder::find_definitions() {
 
 void ThreadRecorder::set_modules(sys::Modules modules) {
   modules_ = std::move(modules);
+  if (auto libc = cache_->libc_of(modules_); !libc.empty()) libc_ = std::move(libc);
   definitions_.clear();
   hidden_.clear();
   facts_index_.clear();
@@ -144,6 +163,8 @@ void ThreadRecorder::set_modules(sys::Modules modules) {
     const auto facts = cache_->facts_of(module);
     if (!facts) continue;
     if (module.main_executable) little_endian_ = facts->little_endian;
+    // A loader that was executed has not mapped the program yet.
+    if (!module.image->is_executable() && !has_variable(*facts)) continue;
     auto it = std::ranges::find_if(facts_, [&](const auto& f) { return is_same_file(f, *facts); });
     if (it == facts_.end()) {
       if (facts_.size() >= limits_.modules) continue;
@@ -406,6 +427,7 @@ void ThreadRecorder::add_to(Image& image, bool /*saw_context*/) {
   if (std::ranges::any_of(facts_, has_variable) || !image.snapshots.empty()) {
     image.modules = std::move(facts_);
   }
+  image.libc = std::move(libc_);
   image.defined_together = std::move(defined_together_);
   image.threads = std::move(samples_);
   std::ranges::move(kept_beyond_, std::back_inserter(image.threads));

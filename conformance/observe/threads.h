@@ -29,8 +29,11 @@ class ModuleCache {
   sys::ElfCache files;
   // Nothing for a file without the variable, unless it is the executable.
   std::optional<ModuleFacts> facts_of(const sys::Module& module);
+  // As Image::libc.
+  std::string libc_of(const sys::Modules& modules);
 
  private:
+  std::map<sys::FileIdentity, std::string> libraries_;
   std::map<std::pair<sys::FileIdentity, bool>, std::optional<ModuleFacts>> facts_;
 };
 
@@ -113,6 +116,7 @@ class ThreadRecorder : public Instrument {
   std::vector<ThreadSample> hidden_seen_;             // the first sample of each one in use
   std::map<std::size_t, std::uint32_t> facts_index_;  // module in modules_: index into facts_
   std::vector<ModuleFacts> facts_;
+  std::string libc_;
   bool little_endian_ = true;
   std::vector<ThreadSample> samples_;
   std::vector<ThreadSample> exits_;

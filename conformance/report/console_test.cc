@@ -29,7 +29,8 @@ TEST(Console, BeginsWithWhatJudgedAndWhere) {
   EXPECT_TRUE(text.starts_with(
       "ctxconf 0.1.0 (abcdef1)   OTEP 4719@2026-04-07, OTEP 4947@2026-07-17   wrap, level stores, "
       "reading reader-visible\n"
-      "  host   6.12.1 x86_64, glibc 2.36; has ptrace; lacks procmap-query\n"))
+      "  host   6.12.1 x86_64; program: musl 1.2.3; ctxconf: glibc 2.36; has ptrace; lacks "
+      "procmap-query\n"))
       << text;
   EXPECT_THAT(plain(ordinary_run(), 1),
               HasSubstr("lacks procmap-query: ioctl: Inappropriate ioctl for device; to fix: "

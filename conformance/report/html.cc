@@ -790,9 +790,10 @@ class HtmlPage {
         out_ += fmt::format("<br>a reader sees <strong>{}</strong>",
                             or_else(quote(image.context), "nothing"));
       }
-      out_ += fmt::format("<br><span class=\"muted\">{}{}{}, child of {}</span>",
+      out_ += fmt::format("<br><span class=\"muted\">{}{}{}, child of {}{}{}</span>",
                           quote(image.ending, 200), image.ending.empty() ? "" : ", ",
-                          counted(image.snapshots, "snapshot"), image.parent);
+                          counted(image.snapshots, "snapshot"), image.parent,
+                          image.libc.empty() ? "" : ", ", quote(image.libc, 100));
     }
     if (!image.command_line.empty() && !is_full()) {
       out_ += fmt::format("<br>{}", code(command(command_of(image))));
@@ -825,7 +826,10 @@ class HtmlPage {
     }
     entry("kernel", quote(run_.kernel));
     entry("architecture", quote(run_.arch));
-    entry("libc", quote(run_.libc));
+    if (const auto libc = program_libc(run_); !libc.empty()) {
+      entry("C library of the program", markup(libc));
+    }
+    entry("C library of ctxconf", quote(run_.libc));
     if (!run_.trace_path.empty()) entry("recording", code(quote(run_.trace_path)));
     out_ += "</dl>\n";
     if (!run_.host.empty()) {

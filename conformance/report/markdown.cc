@@ -193,8 +193,9 @@ std::string to_markdown(const RunResult& run) {
                      or_else(span(shell_command(run.target)), "nothing"));
   out += fmt::format("; {}", span_of(spec_label(run.spec)));
   out += "; " + reading_label(run.reading);
-  out +=
-      fmt::format("; kernel {}\n\n", span(fmt::format("{} {} {}", run.kernel, run.arch, run.libc)));
+  out += fmt::format("; kernel {}", span(fmt::format("{} {}", run.kernel, run.arch)));
+  if (const auto libc = program_libc(run); !libc.empty()) out += "; program " + span_of(libc);
+  out += run.libc.empty() ? "\n\n" : fmt::format("; ctxconf {}\n\n", span(run.libc));
   out += table(run, problems);
   out += fault_matrix(run);
   out += again(run, problems);

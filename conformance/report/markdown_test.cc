@@ -20,7 +20,8 @@ TEST(Markdown, BeginsWithTheVerdictAndItsDenominator) {
               StartsWith("## ctxconf failed\n\n**1 passed, 1 failed, 1 warning, 1 info, 2 "
                          "unobservable, 1 n/a of 7 selected**\n\nexit 1: `1 requirement failed`\n\n"
                          "`wrap` of `./app --only`; `OTEP 4719@2026-04-07, OTEP 4947@2026-07-17`; "
-                         "reading reader-visible; kernel `6.12.1 x86_64 glibc 2.36`\n\n"));
+                         "reading reader-visible; kernel `6.12.1 x86_64`; program `musl 1.2.3`; "
+                         "ctxconf `glibc 2.36`\n\n"));
   EXPECT_THAT(to_markdown(silent_run()), StartsWith("## ctxconf could not judge\n"));
 }
 

@@ -18,6 +18,7 @@
 #include "conformance/report/wording.h"
 #include "conformance/text/counts.h"
 #include "conformance/verdict/exit_code.h"
+#include "sys/c_library.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -212,6 +213,7 @@ class Redactor {
   void image(ImageSummary& image) const {
     image.executable = hash(image.executable);
     words(image.command_line);
+    if (!sys::is_c_library(image.libc)) image.libc = hash(image.libc);
     image.context = context(image.context);
     words(image.notes);
   }

@@ -54,6 +54,7 @@ RunResult telling_run() {
   for (ImageSummary& image : run.images) {
     image.executable = "/opt/s3cret";
     image.command_line = {"/opt/s3cret", word};
+    image.libc = "musl s3cret";
     image.context = "service.name=s3cret, 3 more, 3 more attributes";
     image.notes = {word};
   }

@@ -283,6 +283,7 @@ void members(auto& m, Is<ImageSummary> auto& image) {
   m.number("parent", image.parent);
   m.text("executable", image.executable);
   m.texts("command_line", image.command_line);
+  m.text_if_any("libc", image.libc, kShort);
   m.text("ending", image.ending, kShort);
   m.flag("published", image.published);
   m.text("context", image.context);

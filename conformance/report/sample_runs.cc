@@ -99,6 +99,7 @@ ImageSummary image(ImageKey key, std::string executable, bool published) {
   out.parent = 4000;
   out.command_line = {executable, "--port", "80 80"};
   out.executable = std::move(executable);
+  out.libc = "musl 1.2.3";
   out.ending = "exited 0";
   out.published = published;
   if (published) out.context = "service.name=checkout, 3 more";
@@ -326,6 +327,7 @@ RunResult hostile_run() {
     image.executable = bad;
     image.command_line = {bad, long_one};
     image.context = long_one;
+    image.libc = bad;
     image.ending = bad;
     image.notes = {bad};
   }

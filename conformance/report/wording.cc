@@ -29,6 +29,23 @@ std::string_view or_else(std::string_view text, std::string_view otherwise) {
   return text.empty() ? otherwise : text;
 }
 
+std::string program_libc(const RunResult& run) {
+  constexpr std::size_t kMostShown = 4;
+  std::vector<std::string> seen;
+  const bool any = std::ranges::any_of(run.images, &ImageSummary::published);
+  for (const ImageSummary& image : run.images) {
+    if (image.libc.empty() || image.published != any) continue;
+    auto name = inert(image.libc, 100);
+    if (std::ranges::find(seen, name) == seen.end()) seen.push_back(std::move(name));
+    if (seen.size() > kMostShown) break;
+  }
+  std::string out;
+  for (std::size_t i = 0; i < std::min(seen.size(), kMostShown); ++i) {
+    out += (i == 0 ? "" : ", ") + seen[i];
+  }
+  return seen.size() > kMostShown ? out + ", ..." : out;
+}
+
 bool is_about_files(const RunResult& run) { return run.mode == to_string(Mode::kElf); }
 
 std::string image_key(const ImageKey& key) {

@@ -52,6 +52,7 @@ struct ImageSummary {
   std::int32_t parent = 0;
   std::string executable;                 // hostile
   std::vector<std::string> command_line;  // hostile
+  std::string libc;                       // as in Image
   std::string ending;  // "exited 0", "killed by SIGSEGV", "replaced by exec", "running"
   bool published = false;
   std::string context;  // how a reader sees it: "service.name=checkout, 3 more"; hostile
