@@ -21,6 +21,7 @@
 #include <sstream>
 #include <utility>
 
+#include "sys/c_library.h"
 #include "sys/child.h"
 #include "sys/made_library.h"
 #include "sys/process.h"
@@ -345,6 +346,20 @@ TEST(TlsVariable, WithoutPrivilegesAReplacedFileIsNotedWhereMemoryHasNoBeginning
   });
   if (answer == 77) GTEST_SKIP() << "the build cannot be read without privileges";
   EXPECT_EQ(answer, 0);
+}
+
+TEST(Modules, HaveTheProgramThatTheLoaderStarts) {
+  const auto program = ElfImage::open(built("tls_testee"));
+  ASSERT_TRUE(program);
+  const auto testee = start({interpreter_of(*program), built("tls_testee")}, built("tls_desc.so"));
+  ASSERT_TRUE(testee) << to_string(testee.error());
+  ElfCache cache;
+  const auto modules = modules_of(testee->pid(), cache);
+  ASSERT_TRUE(modules);
+  for (const Module& module : modules->modules) {
+    EXPECT_EQ(module.main_executable, module.path == built("tls_testee")) << module.path;
+    EXPECT_EQ(module.main_executable, module.load_order == 0U) << module.path;
+  }
 }
 
 TEST(Modules, AreTheFilesThatRun) {
