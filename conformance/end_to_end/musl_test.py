@@ -48,7 +48,8 @@ def payload():
 
 
 def printed_by(*words):
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S,
+                          check=False)
     return done.stdout + done.stderr
 
 
@@ -70,12 +71,12 @@ class Musl(unittest.TestCase):
         cls.dir = folder.name
         with open(cls.path("payload"), "wb") as file:
             file.write(payload())
-        for source in ("slot_threads", "slot_library"):
+        for source in ("attaching_threads", "slot_library"):
             cls.compile("-fPIE", "-c", os.path.join(TESTEES, source + ".c"), "-o", cls.path(source + ".o"))
         for name, (options, _) in LIBRARIES.items():
             cls.compile("-shared", "-fPIC", *options, os.path.join(TESTEES, "slot_library.c"), "-o",
                         cls.path(name + ".so"))
-        program = [cls.path("slot_threads.o"), WRITER]
+        program = [cls.path("attaching_threads.o"), WRITER]
         both = [cls.path("slot_library.o"), *program]
         cls.compile("-pie", *program, "-o", cls.path("opens"))
         cls.compile("-pie", *both, *EXPORT, "-o", cls.path("local_exec"))

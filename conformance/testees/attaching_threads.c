@@ -1,7 +1,7 @@
 /* Threads that attach records of their own, in C with nothing else than libc and the slot of
  * slot_library.c, which is linked to the program or opened while it runs.
  *
- * usage: slot_threads PAYLOAD [LIBRARY|-] [exec]
+ * usage: attaching_threads PAYLOAD [LIBRARY|-] [exec]
  *
  * Publishes what is in the file PAYLOAD. LIBRARY is opened after the first of two threads has
  * begun; without it the slot is the linked one. Prints the address of the slot of each thread and
