@@ -606,6 +606,7 @@ Finding no_dangling(const ImageEvidence& e) {
   const auto samples = driven_samples(e);
   const auto& operations = e.session->operations;
   std::size_t judged = 0;
+  std::string unknown;
   for (std::size_t i = 0; i < operations.size(); ++i) {
     const DrivenOperation& d = operations[i];
     if (!d.ok || d.op != "thread.exit" || d.view == nullptr) continue;
@@ -636,7 +637,10 @@ Finding no_dangling(const ImageEvidence& e) {
       } else {
         r.head = *head;
         if (freed) saw = fmt::format("memory that was freed: it is filled with {:02x}", kFreedByte);
-        if (!freed && (has_no_ids(r) || shown.contains(ids_of(r)))) continue;
+        if (!freed && (has_no_ids(r) || shown.contains(ids_of(r)))) {
+          unknown = why_freed_is_unfilled(*image->image);
+          continue;
+        }
         if (!freed) saw = "a record that was never attached: " + ids_of(r);
       }
       Finding f = failed(fmt::format("thread {} ended, and its slot led to {}", s.tid, saw),
@@ -656,6 +660,9 @@ Finding no_dangling(const ImageEvidence& e) {
   if (judged == 0) {
     return unobservable("no thread was seen to end with a context attached",
                         "an adapter that declares thread and thread.attach");
+  }
+  if (!unknown.empty()) {
+    return unobservable("a thread ended with a record, and " + unknown, kLinkedToGlibc);
   }
   return passed(
       fmt::format("{} threads ended with a context, none with a dangling pointer", judged));

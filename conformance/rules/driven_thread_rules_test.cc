@@ -119,6 +119,7 @@ class ThreadSession {
   }
 
   void hello(const std::string& line) { session_.hello = line; }
+  void libc(const std::string& name) { t_.processes.front().images.front().libc = name; }
 
   // What is there from here on.
   void context(std::optional<Ctx> context) { context_ = std::move(context); }
@@ -1105,6 +1106,26 @@ TEST(NoDangling, ToARecordThatWasFreed) {
   // A span id of the same bytes.
   const Rec alike = shown(kTrace, "a5a5a5a5a5a5a5a5");
   EXPECT_EQ(run(alike, alike).outcome, Outcome::kPass);
+}
+
+TEST(NoDangling, OnlyGlibcFillsWhatIsFreed) {
+  const auto run = [](const char* libc, const std::optional<Rec>& left, bool readable = true) {
+    ThreadSession w;
+    w.libc(libc);
+    w.operate(on("thread.spawn", "t"), {{13, std::nullopt}}, {{"ok", true}, {"tid", 13}});
+    w.operate(expected("t", "A"), {{13, Rec{}}}, {{"ok", true}, {"tid", 13}});
+    w.exit("t", 13, left, readable);
+    return w.judge("tctx.exit.no-dangling");
+  };
+  EXPECT_EQ(run("glibc 2.36", Rec{}).outcome, Outcome::kPass);
+  for (const char* libc : {"musl 1.2.3", "static"}) {
+    EXPECT_EQ(run(libc, Rec{}).outcome, Outcome::kUnobservable) << libc;
+    EXPECT_EQ(run(libc, std::nullopt).outcome, Outcome::kPass) << libc;
+    EXPECT_EQ(run(libc, hidden()).outcome, Outcome::kPass) << libc;
+    EXPECT_EQ(run(libc, Rec{}, /*readable=*/false).outcome, Outcome::kFail) << libc;
+  }
+  EXPECT_EQ(run("musl", Rec{}).saw,
+            "a thread ended with a record, and freed memory is not filled: the C library is musl");
 }
 
 TEST(NoDangling, AThreadWithoutAContextLeavesNone) {

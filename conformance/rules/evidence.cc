@@ -13,6 +13,7 @@
 #include "conformance/rules/ending.h"
 #include "conformance/rules/publications.h"
 #include "conformance/text/json_text.h"
+#include "sys/c_library.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -212,6 +213,15 @@ bool is_freed(const MemoryBlock& record) {
   return record.bytes.size() >= abi::kRecordHeadBytes &&
          std::ranges::all_of(std::span(record.bytes).subspan(kKept, abi::kRecordHeadBytes - kKept),
                              [](std::byte b) { return b == std::byte{kFreedByte}; });
+}
+
+std::string why_freed_is_unfilled(const Image& image) {
+  if (image.libc.empty() || image.libc.starts_with("glibc")) return {};
+  if (image.libc == sys::kNoInterpreter) {
+    return "it is not known whether freed memory is filled: the program is statically linked";
+  }
+  return "freed memory is not filled: the C library is " +
+         image.libc.substr(0, image.libc.find(' '));
 }
 
 namespace {

@@ -121,6 +121,10 @@ std::optional<Record> record_of(const ImageEvidence& evidence, const ThreadSampl
 
 // Whether the memory of the record was freed and overwritten since.
 bool is_freed(const MemoryBlock& record);
+// Why is_freed says nothing about memory that this program frees; empty: it does, or the recording
+// does not name the C library.
+std::string why_freed_is_unfilled(const Image& image);
+inline constexpr const char* kLinkedToGlibc = "an adapter that is linked dynamically to glibc";
 
 // The first sights whose payload was whole and is a ProcessContext.
 std::vector<const Context*> decoded_contexts(const ImageEvidence& evidence);

@@ -447,6 +447,9 @@ Finding record_outlives_slot(const ImageEvidence& e) {
   if (judged.empty()) {
     return not_stepped(e, "no single-stepped operation released a record");
   }
+  if (auto why = why_freed_is_unfilled(*e.image); !why.empty()) {
+    return unobservable(std::move(why), kLinkedToGlibc);
+  }
   return kept(e, fmt::format("{}: the record was neither unmapped nor overwritten by glibc's "
                              "free() as long as the variable led to it",
                              operations_text(e, judged)));

@@ -632,6 +632,30 @@ TEST(RecordOutlivesSlot, ClearedAndThenFreed) {
   expect(w, kOutlives, Outcome::kPass);
 }
 
+TEST(RecordOutlivesSlot, OnlyGlibcFillsWhatIsFreed) {
+  for (const auto& [libc, why] :
+       {std::pair{"musl 1.2.3", "freed memory is not filled: the C library is musl"},
+        std::pair{"static", "the program is statically linked"}}) {
+    Stepped w;
+    w.image().libc = libc;
+    w.slot = kA;
+    w.begin(detach()).point(0).end();
+    expect(w, kOutlives, Outcome::kUnobservable);
+    EXPECT_THAT(w.judged(kOutlives).saw, HasSubstr(why));
+    EXPECT_EQ(w.judged(kOutlives).remedy, "an adapter that is linked dynamically to glibc");
+    Stepped unmapped;
+    unmapped.image().libc = libc;
+    unmapped.slot = kA;
+    unmapped.begin(detach()).unmapped(kA).point(0).end();
+    expect_only(unmapped, kOutlives, "record unmapped under the variable");
+  }
+  Stepped w;
+  w.image().libc = "glibc 2.36";
+  w.slot = kA;
+  w.begin(detach()).point(0).end();
+  expect(w, kOutlives, Outcome::kPass);
+}
+
 TEST(RecordOutlivesSlot, ASizeThatGrowsBeyondTheMappingWasNotUnmapped) {
   Stepped w;
   w.slot = kA;
