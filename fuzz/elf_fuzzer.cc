@@ -19,6 +19,7 @@
 #include "conformance/elf/elf_facts.h"
 #include "conformance/evidence/timeline.h"
 #include "fuzz/agree.h"
+#include "sys/c_library.h"
 #include "sys/elf_image.h"
 #include "sys/fd.h"
 
@@ -112,6 +113,15 @@ void check_reading(const sys::ElfImage& image) {
   }
 }
 
+// A recording may hold what is said of its C library.
+void check_library(const sys::ElfImage& image) {
+  const auto library = sys::c_library_in(image);
+  FUZZ_CHECK(library ? library->empty() || sys::is_c_library(*library) : library.error().err != 0);
+  const std::string interpreter = sys::interpreter_of(image);
+  FUZZ_CHECK(interpreter.size() <= 4096 && !interpreter.contains('\0'));
+  FUZZ_CHECK(!image.has_interpreter() || !sys::is_musl(image));
+}
+
 // A recording must contain what was found.
 void check_recorded(const ModuleFacts& facts) {
   conformance::Timeline timeline;
@@ -157,6 +167,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   check_headers(*image, bytes);
   check_reading(*image);
+  check_library(*image);
   check_symbols(image->dynamic_symbols(abi::kThreadSlotSymbol));
   check_symbols(image->static_symbols(abi::kThreadSlotSymbol));
   FUZZ_CHECK(image->build_id().find_first_not_of("0123456789abcdef") == std::string::npos);

@@ -14,7 +14,6 @@ namespace ctxconf::sys {
 namespace {
 
 constexpr std::uint64_t kMostRead = std::uint64_t{8} << 20U;
-constexpr std::size_t kLongestVersion = 32;
 
 bool is_decimal(char c) { return c >= '0' && c <= '9'; }
 
@@ -25,7 +24,7 @@ std::string_view leading_version(std::string_view text) {
   if (size == text.size() || size > kLongestVersion) return {};
   auto version = text.substr(0, size);
   while (version.ends_with('.')) version.remove_suffix(1);
-  return version.contains('.') && is_decimal(version.front()) ? version : std::string_view();
+  return is_glibc_version(version) ? version : std::string_view();
 }
 
 // ld.so: "ld.so (Debian GLIBC 2.36-9) stable release version 2.36.", libc: "GNU C Library (...)
@@ -44,18 +43,6 @@ std::string glibc_in(std::string_view text) {
   return {};
 }
 
-// "1.2.3", or what git says of a build from its tree: "1.2.3-git-12-g0123abc".
-bool is_musl_version(std::string_view text) {
-  if (text.size() > kLongestVersion) return false;
-  const auto numbers = text.substr(0, text.find("-git-"));
-  const auto rest = text.substr(numbers.size());
-  const auto is_plain = [](char c) { return is_decimal(c) || (c >= 'a' && c <= 'z') || c == '-'; };
-  return std::ranges::all_of(rest, is_plain) && !numbers.empty() &&
-         std::ranges::count(numbers, '.') == 2 && is_decimal(numbers.front()) &&
-         is_decimal(numbers.back()) && !numbers.contains("..") &&
-         std::ranges::all_of(numbers, [](char c) { return is_decimal(c) || c == '.'; });
-}
-
 // The version is a string of its own, without any text next to it that must stay there.
 std::string musl_in(std::string_view text) {
   if (!text.contains("musl libc (")) return {};
@@ -64,7 +51,7 @@ std::string musl_in(std::string_view text) {
     const auto end = text.find('\0');
     const auto string = text.substr(0, end);
     text.remove_prefix(end == text.npos ? text.size() : end + 1);
-    if (string.empty() || !is_decimal(string.front()) || !is_musl_version(string)) continue;
+    if (!is_musl_version(string)) continue;
     if (!version.empty() && version != string) return "musl";
     version = string;
   }
@@ -88,18 +75,14 @@ std::string interpreter_of(const ElfImage& image) {
   return {};
 }
 
-std::string c_library_in(const ElfImage& image) {
-  std::uint64_t left = kMostRead;
-  for (const ElfSegment& segment : image.segments()) {
-    if (segment.type != PT_LOAD || (segment.flags & PF_W) != 0) continue;
-    std::string text(std::min(segment.file_size, left), '\0');
-    text.resize(image.read_at(segment.address, std::as_writable_bytes(std::span(text))));
-    left -= text.size();
+Result<std::string> c_library_in(const ElfImage& image) {
+  CTX_ASSIGN_OR_RETURN(texts, image.constant_segments(kMostRead));
+  for (const std::string& text : texts) {
     for (auto* const in : {glibc_in, musl_in}) {
       if (auto library = in(text); !library.empty()) return library;
     }
   }
-  return {};
+  return std::string();
 }
 
 bool is_musl(const ElfImage& image) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "sys/elf_image.h"
+#include "sys/result.h"
 
 namespace ctxconf::sys {
 
@@ -13,24 +15,49 @@ namespace ctxconf::sys {
 std::string interpreter_of(const ElfImage& image);
 
 // The C library in the file, or whose loader the file is: "glibc 2.36", "musl 1.2.3"; without the
-// version if the file does not say it clearly. Empty: neither of the two. Reads up to 8 MiB.
-std::string c_library_in(const ElfImage& image);
+// version if the file does not say it clearly. Empty: neither of the two. Reads up to 8 MiB. Fails
+// if the file cannot be read.
+Result<std::string> c_library_in(const ElfImage& image);
 
 inline constexpr std::string_view kNoInterpreter = "static";  // whatever is linked to the program
 
+// "2.36", "1.2.3": at least `numbers` of them, which the rest of `text` follows.
+constexpr std::optional<std::string_view> after_numbers(std::string_view text, int numbers) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  int seen = 0;
+  while (!text.empty() && is_digit(text.front())) {
+    while (!text.empty() && is_digit(text.front())) text.remove_prefix(1);
+    ++seen;
+    if (text.size() < 2 || text[0] != '.' || !is_digit(text[1])) break;
+    text.remove_prefix(1);
+  }
+  if (seen < numbers) return std::nullopt;
+  return text;
+}
+
+inline constexpr std::size_t kLongestVersion = 32;
+
+// "2.36", "2.40.9000"
+constexpr bool is_glibc_version(std::string_view text) {
+  return text.size() <= kLongestVersion && after_numbers(text, 2) == std::string_view();
+}
+
+// "1.2.3", and what distributions and git add: "1.2.4_git20230717", "1.2.3-git-12-g0123abc".
+constexpr bool is_musl_version(std::string_view text) {
+  const auto rest = after_numbers(text, 3);
+  // "127.0.0.1" is not a version.
+  return text.size() <= kLongestVersion && rest && !after_numbers(text, 4) &&
+         !rest->starts_with('.') &&
+         rest->find_first_not_of(
+             "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+             "._+-") == rest->npos;
+}
+
 // Whether a text is what c_library_in may say, or kNoInterpreter.
 constexpr bool is_c_library(std::string_view text) {
-  constexpr std::size_t kLongestVersion = 32;
   if (text == kNoInterpreter || text == "glibc" || text == "musl") return true;
-  const std::size_t name = text.starts_with("glibc ") ? 6 : text.starts_with("musl ") ? 5 : 0;
-  if (name == 0) return false;
-  const auto version = text.substr(name);
-  if (version.empty() || version.size() > kLongestVersion) return false;
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  for (const char c : version) {
-    if (!is_digit(c) && !(c >= 'a' && c <= 'z') && c != '.' && c != '-') return false;
-  }
-  return is_digit(version.front());
+  if (text.starts_with("glibc ")) return is_glibc_version(text.substr(6));
+  return text.starts_with("musl ") && is_musl_version(text.substr(5));
 }
 
 // musl's loader and C library are one file.

@@ -436,6 +436,23 @@ std::size_t ElfImage::read_at(std::uint64_t address, std::span<std::byte> out) c
   return view ? elf::read_loaded(view->bytes, *state_->parsed, address, out) : 0;
 }
 
+Result<std::vector<std::string>> ElfImage::constant_segments(std::uint64_t most) const {
+  constexpr std::size_t kMostSegments = 16;
+  CTX_ASSIGN_OR_RETURN(view, state_->view());
+  std::vector<std::string> out;
+  std::size_t tried = 0;
+  for (const ElfSegment& segment : segments()) {
+    if (segment.type != PT_LOAD || (segment.flags & PF_W) != 0) continue;
+    if (most == 0 || tried++ >= kMostSegments) break;
+    if (!view.bytes.contains(segment.offset, segment.file_size)) continue;
+    std::string text(std::min(segment.file_size, most), '\0');
+    most -= text.size();
+    CTX_RETURN_IF_ERROR(view.bytes.read(segment.offset, std::as_writable_bytes(std::span(text))));
+    out.push_back(std::move(text));
+  }
+  return out;
+}
+
 std::string_view to_string(TlsRelocationKind kind) {
   switch (kind) {
     case TlsRelocationKind::kTlsdesc:

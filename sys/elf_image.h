@@ -125,6 +125,10 @@ class ElfImage {
   // after the end of a segment's file part. Fewer at the end of the segment.
   std::size_t read_at(std::uint64_t address, std::span<std::byte> out) const;
 
+  // What the file has for each of the first 16 PT_LOAD segments that are not writable, but for
+  // those that are beyond its end. At most `most` bytes together.
+  Result<std::vector<std::string>> constant_segments(std::uint64_t most) const;
+
  private:
   struct State;
   explicit ElfImage(std::unique_ptr<State> state);

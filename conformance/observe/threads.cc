@@ -67,6 +67,9 @@ std::uint64_t bytes_of(const ThreadSample& s) {
   return (s.record ? s.record->bytes.size() : 0) + (s.after ? s.after->bytes.size() : 0);
 }
 
+// Files that were read from the memory of a process have none.
+bool has_identity(const sys::FileIdentity& file) { return file.inode != 0; }
+
 // If the leader has ended, the process shows no memory under its id.
 pid_t thread_with_memory(pid_t pid, RemoteAddr readable) {
   constexpr std::size_t kMostThreads = 16;
@@ -82,31 +85,42 @@ pid_t thread_with_memory(pid_t pid, RemoteAddr readable) {
 }  // namespace
 
 std::optional<ModuleFacts> ModuleCache::facts_of(const sys::Module& module) {
-  if (facts_.size() >= kMostFacts) facts_.clear();
-  const auto [it, added] = facts_.try_emplace({module.image->identity(), module.main_executable});
-  if (added) {
+  const auto read = [&] {
     auto facts = module_facts(*module.image, module.path, module.main_executable);
-    if (module.main_executable || has_variable(facts)) it->second = std::move(facts);
-  }
+    return module.main_executable || has_variable(facts) ? std::optional(std::move(facts))
+                                                         : std::nullopt;
+  };
+  const auto& file = module.image->identity();
+  if (!has_identity(file)) return read();
+  if (facts_.size() >= kMostFacts) facts_.clear();
+  const auto [it, added] = facts_.try_emplace({file, module.main_executable});
+  if (added) it->second = read();
   auto facts = it->second;
   if (facts) facts->path = module.path;
   return facts;
 }
 
+sys::Result<std::string> ModuleCache::library_in(const sys::ElfImage& image) {
+  const auto& file = image.identity();
+  if (const auto known = libraries_.find(file); known != libraries_.end()) return known->second;
+  CTX_ASSIGN_OR_RETURN(library, sys::c_library_in(image));
+  if (libraries_.size() >= kMostFacts) libraries_.clear();
+  if (has_identity(file)) libraries_[file] = library;
+  return library;
+}
+
 std::string ModuleCache::libc_of(const sys::Modules& modules) {
   constexpr std::size_t kMostTried = 8;
+  const std::string_view name = modules.musl ? "musl" : "glibc";
   std::size_t tried = 0;
   bool has_interpreter = true;
   for (const sys::Module& module : modules.modules) {
     if (module.main_executable) has_interpreter = module.image->has_interpreter();
     if (!sys::may_be_c_library(module.path) || tried++ >= kMostTried) continue;
-    if (libraries_.size() >= kMostFacts) libraries_.clear();
-    const auto& file = module.image->identity();
-    const auto [it, added] = libraries_.try_emplace(file);
-    // Files that were read from memory have no identity.
-    if (added || file.inode == 0) it->second = sys::c_library_in(*module.image);
-    if (!it->second.empty()) return it->second;
+    auto library = library_in(*module.image);
+    if (library && library->starts_with(name)) return *std::move(library);
   }
+  if (modules.musl) return std::string(name);
   return std::string(has_interpreter ? std::string_view() : sys::kNoInterpreter);
 }
 
@@ -152,7 +166,6 @@ void ThreadRecorder::find_definitions() {
 
 void ThreadRecorder::set_modules(sys::Modules modules) {
   modules_ = std::move(modules);
-  if (auto libc = cache_->libc_of(modules_); !libc.empty()) libc_ = std::move(libc);
   definitions_.clear();
   hidden_.clear();
   facts_index_.clear();
@@ -177,6 +190,8 @@ void ThreadRecorder::set_modules(sys::Modules modules) {
     }
   }
   auto definitions = sys::find_tls_variable(modules_, abi::kThreadSlotSymbol);
+  // After what matters more, because the limits of one process are for both.
+  if (auto libc = cache_->libc_of(modules_); !libc.empty()) libc_ = std::move(libc);
   if (!definitions) return unread(sys::to_string(definitions.error()));
   definitions_ = std::move(*definitions);
   std::vector<std::uint32_t> defining;

@@ -33,6 +33,8 @@ class ModuleCache {
   std::string libc_of(const sys::Modules& modules);
 
  private:
+  sys::Result<std::string> library_in(const sys::ElfImage& image);
+
   std::map<sys::FileIdentity, std::string> libraries_;
   std::map<std::pair<sys::FileIdentity, bool>, std::optional<ModuleFacts>> facts_;
 };

@@ -11,11 +11,18 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "conformance/elf/elf_facts.h"
 #include "conformance/observe/target_record.h"
 #include "conformance/rules/state_rules.h"
 
@@ -107,6 +114,31 @@ Image image_of(const std::string& sequence, ThreadLimits limits) {
   Image image = std::move(context).finish("");
   threads.add_to(image, true);
   return image;
+}
+
+std::vector<std::byte> bytes_of_file(const std::string& name) {
+  std::ifstream file(std::string(CTXCONF_BIN_DIR) + "/" + name, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto bytes = std::as_bytes(std::span(text));
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST(ModuleCache, FilesFromMemoryHaveNoIdentityToBeKnownBy) {
+  ModuleCache cache;
+  for (const char* name : {"slot_general_dynamic.so", "slot_initial_exec.so"}) {
+    const auto bytes = bytes_of_file(name);
+    auto image = sys::ElfImage::from_memory(bytes, name);
+    ASSERT_TRUE(image) << sys::to_string(image.error());
+    const sys::Module module{.path = name,
+                             .start = {},
+                             .load_bias = 0,
+                             .main_executable = false,
+                             .load_order = {},
+                             .image = std::make_shared<const sys::ElfImage>(std::move(*image))};
+    const auto facts = cache.facts_of(module);
+    ASSERT_TRUE(facts);
+    EXPECT_EQ(*facts, module_facts(*module.image, name, false));
+  }
 }
 
 TEST(ThreadRecorder, ASampleBeyondTheLimitIsKeptWhereItBreaksARow) {
