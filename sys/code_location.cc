@@ -26,6 +26,7 @@
 #include <utility>
 
 #include "sys/access_watchdog.h"
+#include "sys/c_library.h"
 #include "sys/child.h"
 #include "sys/code_child.h"
 
@@ -379,11 +380,10 @@ bool is_library_code(const CodeLocation& location, std::string_view module) {
                                                                   "__mem",
                                                                   "__atomic_",
                                                                   "void std::"};
-  static constexpr std::array<std::string_view, 10> kModules = {
-      "libc.so",      "libc-2.",      "ld-linux",    "ld-2.",     "ld-musl-",
+  static constexpr std::array<std::string_view, 5> kModules = {
       "libstdc++.so", "libatomic.so", "libgcc_s.so", "libc++.so", "libpthread"};
   return is_library_source(location.source_file) || starts(location.symbol, kFunctions) ||
-         starts(module.substr(module.rfind('/') + 1), kModules);
+         may_be_c_library(module) || starts(module.substr(module.rfind('/') + 1), kModules);
 }
 
 Result<HeldFile> HeldFile::open(const std::string& path) {

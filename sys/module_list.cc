@@ -142,13 +142,13 @@ class ModuleFinder {
   }
 
   Modules take() && {
+    replace_loader();
+    found_.musl = uses_musl();
     if (budget_->exhausted() != nullptr) {
       found_.notes.push_back(std::to_string(left_out_) +
                              " files and the last part of the search were left out: " +
                              "the limit of " + budget_->exhausted() + " for one process");
     }
-    replace_loader();
-    found_.musl = uses_musl();
     found_.budget = std::move(budget_);
     std::sort(found_.modules.begin(), found_.modules.end(),
               [](const Module& a, const Module& b) { return a.start < b.start; });
@@ -247,14 +247,22 @@ class ModuleFinder {
     program->main_executable = true;
   }
 
+  // A program that asks for glibc's loader may still get musl: on Alpine the one is a link to the
+  // other. Then no file of glibc is mapped.
   bool uses_musl() const {
     constexpr std::size_t kMostTried = 8;
+    const auto main = std::ranges::find_if(found_.modules, &Module::main_executable);
+    const auto interpreter =
+        main == found_.modules.end() ? std::string() : interpreter_of(*main->image);
+    if (interpreter.contains("/ld-musl-")) return true;
     std::size_t tried = 0;
+    std::size_t musl = 0;
     for (const Module& m : found_.modules) {
-      if (m.main_executable && interpreter_of(*m.image).contains("/ld-musl-")) return true;
-      if (may_be_c_library(m.path) && tried++ < kMostTried && is_musl(*m.image)) return true;
+      if (!may_be_c_library(m.path) || tried >= kMostTried) continue;
+      ++tried;
+      if (is_musl(*m.image)) ++musl;
     }
-    return false;
+    return musl > 0 && (musl == tried || !interpreter.contains("/ld-linux"));
   }
 
   ElfCache& cache_;
