@@ -102,6 +102,27 @@ TEST(Judge, NothingPublishedJudgesNothing) {
   EXPECT_EQ(run.target_ending, "exited 0");
 }
 
+TEST(Judge, ARunHasTheLibrariesOfTheProgramsThatPublished) {
+  Timeline t;
+  t.libc = "glibc 2.36";
+  const auto libc = [&] { return judge(t, all_requirements()).libc; };
+  const auto add = [&](std::string name, std::vector<abi::ProcessHeader> headers = {}) {
+    t.processes.push_back(process(static_cast<pid_t>(12 + t.processes.size()), headers));
+    t.processes.back().images.front().libc = std::move(name);
+  };
+  EXPECT_EQ(libc(), "");
+  EXPECT_EQ(judge(t, all_requirements()).suite_libc, "glibc 2.36");
+  add("static");
+  add("");
+  EXPECT_EQ(libc(), "static");
+  for (const char* name : {"glibc 2.31", "musl 1.2.3", "glibc 2.31", "glibc 2.36"}) add(name);
+  EXPECT_EQ(libc(), "static, glibc 2.31, musl 1.2.3, glibc 2.36");
+  add("glibc");
+  EXPECT_EQ(libc(), "static, glibc 2.31, musl 1.2.3, glibc 2.36, ...");
+  add("musl 1.2.5", {kEmptyButValid});
+  EXPECT_EQ(libc(), "musl 1.2.5");
+}
+
 TEST(Judge, HowTheProgramEndedIsKnownWithoutItsWords) {
   using enum TargetEnd::How;
   Timeline t;

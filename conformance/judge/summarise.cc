@@ -552,6 +552,19 @@ void add_images(const Timeline& t, const std::vector<ImageEvidence>& evidence, R
   }
 }
 
+std::string libc_of(const std::vector<ImageSummary>& images) {
+  constexpr std::size_t kMostNamed = 4;
+  std::vector<std::string_view> names;
+  const bool any = std::ranges::any_of(images, &ImageSummary::published);
+  for (const ImageSummary& image : images) {
+    if (image.libc.empty() || image.published != any) continue;
+    if (std::ranges::find(names, image.libc) == names.end()) names.emplace_back(image.libc);
+  }
+  const bool all = names.size() <= kMostNamed;
+  if (!all) names.resize(kMostNamed);
+  return fmt::format("{}{}", fmt::join(names, ", "), all ? "" : ", ...");
+}
+
 // ---- the run
 
 std::optional<TargetEnd> end_of(const Process& p) {
@@ -569,7 +582,7 @@ void add_run(const Timeline& t, const std::vector<const Requirement*>& selected,
   out.target = t.target;
   out.kernel = t.kernel;
   out.arch = t.arch;
-  out.libc = t.libc;
+  out.suite_libc = t.libc;
   out.level = to_string(level_of(t, selected));
   out.reading = t.reading;
   out.started_at = t.started_at;
@@ -633,6 +646,7 @@ void summarise(const Timeline& t, const std::vector<ImageEvidence>& evidence,
   if (out.incomplete.empty()) out.incomplete = unseen(t);
   if (out.incomplete.empty()) out.incomplete = silent_processes(t, evidence);
   add_images(t, evidence, out);
+  out.libc = libc_of(out.images);
   add_harness_fault(t, out);
   std::vector<BadEnding> endings;
   add_crashes(t, evidence, out, endings);

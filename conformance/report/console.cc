@@ -168,8 +168,8 @@ void Page::host(const RunResult& run) {
   }
   std::string text =
       fmt::format("{} {}", inert(or_else(run.kernel, "(unknown kernel)")), inert(run.arch));
-  if (const auto libc = program_libc(run); !libc.empty()) text += "; program: " + libc;
-  if (!run.libc.empty()) text += "; ctxconf: " + inert(run.libc);
+  if (!run.libc.empty()) text += "; program: " + libc_label(run.libc);
+  if (!run.suite_libc.empty()) text += "; ctxconf: " + inert(run.suite_libc);
   if (!can.empty()) text += "; has " + can;
   text += cannot.empty() ? "; no gaps" : "; lacks " + cannot;
   verbatim("host", text);

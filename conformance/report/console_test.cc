@@ -37,6 +37,16 @@ TEST(Console, BeginsWithWhatJudgedAndWhere) {
                         "Linux 6.11\n"));
 }
 
+TEST(Console, NamesTheLibrariesOfThePrograms) {
+  RunResult run = ordinary_run();
+  run.libc = "static";
+  EXPECT_THAT(plain(run), HasSubstr("; program: statically linked; ctxconf: glibc 2.36; "));
+  run.libc = "musl 1.2.3, static, ...";
+  EXPECT_THAT(plain(run), HasSubstr("; program: musl 1.2.3, statically linked, ...; ctxconf: "));
+  run.libc = "";
+  EXPECT_THAT(plain(run), HasSubstr("  host   6.12.1 x86_64; ctxconf: glibc 2.36; "));
+}
+
 TEST(Console, NamesImagesThatPublishedFirst) {
   const std::string text = plain(ordinary_run());
   const auto app = text.find(

@@ -793,7 +793,7 @@ class HtmlPage {
       out_ += fmt::format("<br><span class=\"muted\">{}{}{}, child of {}{}{}</span>",
                           quote(image.ending, 200), image.ending.empty() ? "" : ", ",
                           counted(image.snapshots, "snapshot"), image.parent,
-                          image.libc.empty() ? "" : ", ", quote(image.libc, 100));
+                          image.libc.empty() ? "" : ", ", markup(libc_label(image.libc)));
     }
     if (!image.command_line.empty() && !is_full()) {
       out_ += fmt::format("<br>{}", code(command(command_of(image))));
@@ -826,10 +826,8 @@ class HtmlPage {
     }
     entry("kernel", quote(run_.kernel));
     entry("architecture", quote(run_.arch));
-    if (const auto libc = program_libc(run_); !libc.empty()) {
-      entry("C library of the program", markup(libc));
-    }
-    entry("C library of ctxconf", quote(run_.libc));
+    if (!run_.libc.empty()) entry("C library of the program", markup(libc_label(run_.libc)));
+    entry("C library of ctxconf", quote(run_.suite_libc));
     if (!run_.trace_path.empty()) entry("recording", code(quote(run_.trace_path)));
     out_ += "</dl>\n";
     if (!run_.host.empty()) {

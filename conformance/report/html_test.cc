@@ -42,6 +42,16 @@ TEST(Html, SaysWhatWasJudgedAndHowItEnded) {
   EXPECT_THAT(summary, HasSubstr("<code>ctxconf wrap <span class=\"option\">--for=3s</span> "));
 }
 
+TEST(Html, NamesTheLibrariesOfTheProgramsAndOfCtxconf) {
+  RunResult run = ordinary_run();
+  run.libc = "musl 1.2.3, static";
+  const std::string html = to_html(run);
+  EXPECT_THAT(html, HasSubstr("<dt>C library of the program</dt><dd>musl 1.2.3, statically "
+                              "linked</dd>"));
+  EXPECT_THAT(html, HasSubstr("<dt>C library of ctxconf</dt><dd>glibc 2.36</dd>"));
+  EXPECT_THAT(html, HasSubstr(", child of 4000, musl 1.2.3</span>"));
+}
+
 TEST(Html, AFailureIsOpenAndWhatPassedIsNot) {
   const std::string html = to_html(ordinary_run());
   EXPECT_THAT(row(html, "pctx.header.version"), HasSubstr("data-outcome=\"fail\" open>"));

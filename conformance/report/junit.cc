@@ -96,8 +96,8 @@ class Suite {
     property("spec", spec_label(run.spec));
     property("kernel", run.kernel);
     property("arch", run.arch);
-    if (const auto libc = program_libc(run); !libc.empty()) property("program.libc", libc);
-    property("ctxconf.libc", run.libc);
+    if (!run.libc.empty()) property("program.libc", run.libc);
+    property("ctxconf.libc", run.suite_libc);
     property("mode", run.mode);
     property("level", run.level);
     property("reading", to_string(run.reading));

@@ -24,6 +24,8 @@ TEST(Junit, NamesSectionAndRequirementAndCountsRight) {
                              "name=\"pctx.header.signature\" time=\"0\"/>"));
   EXPECT_THAT(xml, HasSubstr("<property name=\"kernel\" value=\"6.12.1\"/>"));
   EXPECT_THAT(xml, HasSubstr("<property name=\"arch\" value=\"x86_64\"/>"));
+  EXPECT_THAT(xml, HasSubstr("<property name=\"program.libc\" value=\"musl 1.2.3\"/>\n   "
+                             "<property name=\"ctxconf.libc\" value=\"glibc 2.36\"/>"));
   EXPECT_THAT(xml, HasSubstr("<property name=\"spec\" value=\"OTEP 4719@2026-04-07, "
                              "OTEP 4947@2026-07-17\"/>"));
 }

@@ -194,8 +194,8 @@ std::string to_markdown(const RunResult& run) {
   out += fmt::format("; {}", span_of(spec_label(run.spec)));
   out += "; " + reading_label(run.reading);
   out += fmt::format("; kernel {}", span(fmt::format("{} {}", run.kernel, run.arch)));
-  if (const auto libc = program_libc(run); !libc.empty()) out += "; program " + span_of(libc);
-  out += run.libc.empty() ? "\n\n" : fmt::format("; ctxconf {}\n\n", span(run.libc));
+  if (!run.libc.empty()) out += "; program " + span_of(libc_label(run.libc));
+  out += run.suite_libc.empty() ? "\n\n" : fmt::format("; ctxconf {}\n\n", span(run.suite_libc));
   out += table(run, problems);
   out += fault_matrix(run);
   out += again(run, problems);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <functional>
 #include <random>
+#include <ranges>
 #include <set>
 #include <string>
 #include <string_view>
@@ -210,10 +211,20 @@ class Redactor {
     return is_free ? hash(run.exit_reason) : quotes(run.exit_reason);
   }
 
+  // "musl 1.2.3, glibc 2.36, ..."
+  std::string libc(const std::string& text) const {
+    const bool is_ours =
+        std::ranges::all_of(std::views::split(text, std::string_view(", ")), [](auto part) {
+          const std::string_view name(part);
+          return name == "..." || sys::is_c_library(name);
+        });
+    return is_ours ? text : hash(text);
+  }
+
   void image(ImageSummary& image) const {
     image.executable = hash(image.executable);
     words(image.command_line);
-    if (!sys::is_c_library(image.libc)) image.libc = hash(image.libc);
+    image.libc = libc(image.libc);
     image.context = context(image.context);
     words(image.notes);
   }
@@ -291,6 +302,7 @@ RunResult redacted(RunResult run, const RedactionKey& key) {
   run.command_line = redactor.command_line(run.command_line);
   run.again = run.command_line.empty() ? redactor.hash(run.again) : shell_command(run.command_line);
   run.target = redactor.target(run.target);
+  run.libc = redactor.libc(run.libc);
   for (ImageSummary& image : run.images) redactor.image(image);
   for (RequirementResult& result : run.results) {
     for (Finding& finding : result.findings) redactor.finding(finding);

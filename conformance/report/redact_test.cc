@@ -51,6 +51,7 @@ RunResult telling_run() {
   run.target = {"./s3cret", "--token=s3cret"};
   run.again = "ctxconf wrap -- ./s3cret";
   run.notes = {word};
+  run.libc = "glibc 2.36, musl s3cret";
   for (ImageSummary& image : run.images) {
     image.executable = "/opt/s3cret";
     image.command_line = {"/opt/s3cret", word};

@@ -375,6 +375,11 @@ void members(auto& m, Is<RunResult> auto& run) {
   m.object("suite", [&](auto& suite) {
     suite.text("version", run.suite_version);
     suite.text("commit", run.suite_commit);
+    if constexpr (std::remove_cvref_t<decltype(suite)>::kReads) {
+      suite.text_if_any("libc", run.suite_libc);
+    } else {
+      suite.text("libc", run.suite_libc);
+    }
   });
   m.list("spec", run.spec.revisions, {}, [](auto& spec, auto& revision) {
     spec.number("otep", revision.first);
@@ -450,6 +455,8 @@ sys::Result<RunResult> result_from_json(std::string_view text, const Catalogue& 
   ResultReader reader(root, catalogue);
   members(reader, out);
   if (!error.empty()) return sys::fail(kStep, 0, error);
+  // Earlier results have the C library of ctxconf in host.
+  if (!root["suite"].maybe("libc").present()) std::swap(out.libc, out.suite_libc);
   return out;
 }
 

@@ -100,6 +100,21 @@ TEST(ResultJson, ReadsResultsThatSayHowTheProgramEndedInWordsAlone) {
   EXPECT_EQ(again.target_ended, std::nullopt);
 }
 
+TEST(ResultJson, HoldsTheLibrariesOfTheProgramsAndOfCtxconf) {
+  const RunResult again = read_back(ordinary_run());
+  EXPECT_EQ(again.libc, "musl 1.2.3");
+  EXPECT_EQ(again.suite_libc, "glibc 2.36");
+  RunResult unknown = ordinary_run();
+  unknown.suite_libc = "";
+  EXPECT_EQ(read_back(unknown).libc, "musl 1.2.3");
+  // An earlier result has only that of ctxconf, in host.
+  const auto earlier =
+      result_from_json(changed("  \"libc\": \"glibc 2.36\",\n", ""), sample_catalogue());
+  ASSERT_TRUE(earlier);
+  EXPECT_EQ(earlier->libc, "");
+  EXPECT_EQ(earlier->suite_libc, "musl 1.2.3");
+}
+
 TEST(ResultJson, HoldsThePictures) {
   const RunResult run = ordinary_run();
   const RunResult again = read_back(run);

@@ -185,7 +185,8 @@ RunResult base() {
   run.target = {"./app", "--only"};
   run.kernel = "6.12.1";
   run.arch = "x86_64";
-  run.libc = "glibc 2.36";
+  run.libc = "musl 1.2.3";
+  run.suite_libc = "glibc 2.36";
   run.level = "stores";
   run.started_at = "2026-01-02T03:04:05Z";
   run.seconds = 1.25;
@@ -361,7 +362,8 @@ RunResult hostile_run() {
     operation.image_name = bad;
     make_hostile(operation.picture, bad);
   }
-  run.suite_version = run.suite_commit = run.mode = run.kernel = run.arch = run.libc = bad;
+  run.suite_version = run.suite_commit = run.mode = run.kernel = run.arch = bad;
+  run.libc = run.suite_libc = bad;
   run.level = run.started_at = run.again = run.seed = run.trace_path = run.exit_reason = bad;
   for (auto& r : run.results) r.trace_path = bad;
   run.partial = true;

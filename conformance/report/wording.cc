@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <ranges>
 
 #include "abi/process_header.h"
 #include "abi/thread_record.h"
 #include "conformance/report/escape.h"
+#include "sys/c_library.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -29,21 +31,14 @@ std::string_view or_else(std::string_view text, std::string_view otherwise) {
   return text.empty() ? otherwise : text;
 }
 
-std::string program_libc(const RunResult& run) {
-  constexpr std::size_t kMostShown = 4;
-  std::vector<std::string> seen;
-  const bool any = std::ranges::any_of(run.images, &ImageSummary::published);
-  for (const ImageSummary& image : run.images) {
-    if (image.libc.empty() || image.published != any) continue;
-    auto name = inert(image.libc, 100);
-    if (std::ranges::find(seen, name) == seen.end()) seen.push_back(std::move(name));
-    if (seen.size() > kMostShown) break;
-  }
+std::string libc_label(std::string_view libc) {
   std::string out;
-  for (std::size_t i = 0; i < std::min(seen.size(), kMostShown); ++i) {
-    out += (i == 0 ? "" : ", ") + seen[i];
+  for (const auto part : std::views::split(inert(libc, 300), std::string_view(", "))) {
+    const std::string_view name(part);
+    out += out.empty() ? "" : ", ";
+    out += name == sys::kNoInterpreter ? "statically linked" : name;
   }
-  return seen.size() > kMostShown ? out + ", ..." : out;
+  return out;
 }
 
 bool is_about_files(const RunResult& run) { return run.mode == to_string(Mode::kElf); }

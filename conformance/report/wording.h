@@ -26,9 +26,8 @@ std::string_view label_of(Outcome outcome);
 // Crash, timeout, harness-error, fail, warn or info: an outcome to read about.
 bool is_problem(Outcome outcome);
 
-// The C libraries of the images that published, or else of all: "musl 1.2.3, glibc 2.36"; empty:
-// none is known.
-std::string program_libc(const RunResult& run);
+// RunResult::libc as a text of its own: "musl 1.2.3, statically linked".
+std::string libc_label(std::string_view libc);
 
 // Whether the run is of `ctxconf elf`, whose images are files.
 bool is_about_files(const RunResult& run);

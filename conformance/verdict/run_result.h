@@ -124,9 +124,11 @@ struct RunResult {
   std::vector<std::string> target;            // CMD ARGS, or the pids
   std::string kernel;                         // uname -r
   std::string arch;                           // uname -m
-  std::string libc;                           // of ctxconf: "glibc 2.36"
-  std::string level;                          // deepest level that was used
-  std::string started_at;                     // RFC 3339, UTC
+  // Of the images that published, or else of all: "musl 1.2.3, glibc 2.36"; empty: none is known.
+  std::string libc;
+  std::string suite_libc;  // of ctxconf: "glibc 2.36"
+  std::string level;       // deepest level that was used
+  std::string started_at;  // RFC 3339, UTC
   double seconds = 0;
   std::vector<sys::HostFact> host;
   std::vector<std::string> injections;  // "memfd_create:error=EPERM, 1 time", in order
