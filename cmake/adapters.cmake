@@ -28,7 +28,7 @@ ctxconf_script_test(run_reports_test LABELS ptrace
 ctxconf_script_test(on_fail_test LABELS ptrace
   conformance/end_to_end/on_fail_test.py ${PROJECT_BINARY_DIR}/bin)
 ctxconf_script_test(replay_test LABELS ptrace conformance/end_to_end/replay_test.py ${PROJECT_BINARY_DIR}/bin)
-if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")  # as the options of the compiler there
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")  # the test uses options of the compiler that others lack
   ctxconf_script_test(musl_test LABELS ptrace conformance/end_to_end/musl_test.py
     ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/bin $<TARGET_FILE:ctxconf_writer>)
   set_tests_properties(musl_test PROPERTIES SKIP_RETURN_CODE 77)
