@@ -41,12 +41,13 @@ def attribute(key, value):
     return field(1, key.encode()) + field(2, value)
 
 
-def payload():
+def payload(service=b"musl", last_first=False):
     text = lambda t: field(1, t.encode())  # noqa: E731
-    resource = field(1, attribute("service.name", text("musl")))
+    resource = field(1, attribute("service.name", field(1, service)))
     keys = attribute("threadlocal.attribute_key_map", field(5, field(1, text("http.route"))))
     schema = attribute("threadlocal.schema_version", text("tlsdesc_v1_dev"))
-    return field(1, resource) + field(2, schema) + field(2, keys)
+    fields = [field(1, resource), field(2, schema), field(2, keys)]
+    return b"".join(reversed(fields) if last_first else fields)
 
 
 def printed_by(*words):
@@ -189,6 +190,16 @@ class Musl(unittest.TestCase):
                     self.assertEqual(code, FAILED, out)
                     failed = {i for i, outcome in outcomes_of(folder).items() if outcome == "fail"}
                     self.assertEqual(failed, {requirement})
+
+    def test_process_contexts(self):
+        for name, data, expected in (("not-utf8", payload(service=b"\xff"), {"pctx.payload.utf8"}),
+                                     ("last-field-first", payload(last_first=True), set())):
+            with self.subTest(name=name):
+                with open(self.path(name), "wb") as file:
+                    file.write(data)
+                code, out, folder, _ = self.wrap(self.path("local_exec"), self.path(name))
+                self.assertEqual(code, FAILED if expected else PASSED, out)
+                self.assertEqual({i for i, outcome in outcomes_of(folder).items() if outcome == "fail"}, expected)
 
     def test_started_by_the_loader(self):
         for program, words in (("local_exec", []), ("opens", [self.path("general_dynamic.so")])):
