@@ -5,13 +5,17 @@ ctxconf_library(ctxconf_puppet
 ctxconf_test(script_test SRCS conformance/puppet/script_test.cc DEPS ctxconf_puppet)
 
 set(puppet_programs "")
-if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|aarch64)$")
   return()  # conformance/puppet/machine_*.h
 endif()
 
+set(puppet_machine "")
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+  set(puppet_machine -fcf-protection=none)
+endif()
 # The process itself: without libraries, start files and relocations.
 set(puppet_compile -std=gnu11 -D_GNU_SOURCE -O2 -g -ffreestanding -fno-stack-protector -fno-asynchronous-unwind-tables
-  "$<$<C_COMPILER_ID:GNU>:-fno-tree-loop-distribute-patterns>" -fvisibility=hidden -fcf-protection=none -Wall -Wextra ${ctxconf_werror}
+  "$<$<C_COMPILER_ID:GNU>:-fno-tree-loop-distribute-patterns>" -fvisibility=hidden ${puppet_machine} -Wall -Wextra ${ctxconf_werror}
   -Wno-unused-parameter)
 function(ctxconf_puppet_program name)
   add_executable(${name} conformance/puppet/puppet.c)

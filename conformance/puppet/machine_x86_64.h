@@ -197,12 +197,14 @@ static inline void machine_rep_words(uint64_t to, uint64_t from, uint64_t words)
 }
 
 static inline void machine_fence(void) { __asm__ volatile("mfence" : : : "memory"); }
+/* Every store releases. */
+static inline void machine_release(void) { __asm__ volatile("" : : : "memory"); }
 static inline void machine_pause(void) { __asm__ volatile("pause" : : : "memory"); }
 
 /* The TLS block ends where the thread pointer points; a pointer to itself is there. */
-static inline void* machine_thread_pointer(unsigned char* end_of_block) {
-  *(void**)end_of_block = end_of_block;
-  return end_of_block;
+static inline void* machine_thread_pointer(unsigned char* middle) {
+  *(void**)middle = middle;
+  return middle;
 }
 
 #endif /* CONFORMANCE_PUPPET_MACHINE_X86_64_H_ */

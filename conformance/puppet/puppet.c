@@ -10,6 +10,8 @@
 
 #if defined(__x86_64__)
 #include "conformance/puppet/machine_x86_64.h"
+#elif defined(__aarch64__)
+#include "conformance/puppet/machine_aarch64.h"
 #else
 #error "this architecture is not supported yet"
 #endif
@@ -59,7 +61,7 @@ enum { kStackSize = 40 * 1024 };
 /* The state of a thread, found by its stack pointer. */
 struct Area {
   _Alignas(4096) unsigned char stack[kStackSize];
-  unsigned char tls[kTlsSize]; /* the block; the pointer points to its middle */
+  unsigned char tls[kTlsSize]; /* the pointer points to its middle, the block is on one side */
   volatile int tid;            /* of a thread of the C library */
   int channel;
   int returning; /* from a handler */
@@ -197,8 +199,8 @@ static uint64_t load(uint64_t at, uint64_t width) {
 
 static long store(uint64_t at, uint64_t width, uint64_t order, const unsigned char* value) {
   if (order == kSeqCst) return machine_exchange(at, width, value);
-  /* Every store of this machine releases. */
   __asm__ volatile("" : : : "memory");
+  if (order == kRelease) machine_release();
   switch (width) {
     case 1:
       *(volatile uint8_t*)at = *value;
@@ -447,6 +449,7 @@ static long plain_syscall(struct Area* area) {
 
 static long fence(uint64_t kind) {
   __asm__ volatile("" : : : "memory");
+  if (kind == kFenceRelease) machine_release();
   if (kind == kFenceSeqCst) machine_fence();
   /* MEMBARRIER_CMD_GLOBAL. */
   if (kind == kFenceMembarrier) return call3(__NR_membarrier, 1, 0, 0);
@@ -491,8 +494,13 @@ static long slot_address(uint64_t library) {
 }
 
 #ifdef PUPPET_LOADS
+/* aarch64 has no open(). */
+static long open_file(const char* path, uint64_t flags) {
+  return machine_syscall(__NR_openat, (uint64_t)AT_FDCWD, (uint64_t)path, flags, 0700, 0, 0);
+}
+
 static long copy_file(const char* from, int to) {
-  const long file = call3(__NR_open, (uint64_t)from, O_RDONLY | O_CLOEXEC, 0);
+  const long file = open_file(from, O_RDONLY | O_CLOEXEC);
   if (file < 0) return file;
   long sent;
   do sent = machine_syscall(__NR_sendfile, (uint64_t)to, (uint64_t)file, 0, 1 << 20, 0, 0);
@@ -518,8 +526,8 @@ static long load_library(const char* path, const char* copy, uint64_t how) {
   long file = -1;
   long result = 0;
   if (how == kMemfdCopy) file = call3(__NR_memfd_create, (uint64_t)copy, 0, 0);
-  if (how == kFileCopy) file = call3(__NR_open, (uint64_t)copy, O_RDWR | O_CREAT | O_EXCL, 0700);
-  if (how == kRemovedCopy) file = call3(__NR_open, (uint64_t)copy, O_RDWR | O_TMPFILE, 0700);
+  if (how == kFileCopy) file = open_file(copy, O_RDWR | O_CREAT | O_EXCL);
+  if (how == kRemovedCopy) file = open_file(copy, O_RDWR | O_TMPFILE);
   if (how != kNoCopy) {
     if (file < 0) return file;
     result = copy_file(path, (int)file);
@@ -581,21 +589,21 @@ static long split(uint64_t at, uint64_t size) {
 #if defined(PUPPET_SLOT) && !defined(PUPPET_LIBC)
 static void wait_for_ever(void* argument) {
   (void)argument;
-  while (1) call3(__NR_pause, 0, 0, 0);
+  while (1) call3(__NR_ppoll, 0, 0, 0);
 }
 
-/* The page of a thread has its TLS block at the end, and its stack below that. */
+/* The page of a thread has its TLS block near the end, and its stack below that. */
 static long crowd(const uint64_t* args) {
   enum { kPage = 4096 };
   const uint64_t flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD |
                          CLONE_SYSVSEM | CLONE_SETTLS;
-  unsigned char* own = (unsigned char*)machine_thread_pointer_now();
-  const uint64_t offset = (uint64_t)(own - (unsigned char*)slot_of(0));
+  const unsigned char* own = machine_thread_pointer_now();
+  const ptrdiff_t offset = (const unsigned char*)slot_of(0) - own;
   for (uint64_t i = 0; i < args[0]; ++i) {
-    unsigned char* end = (unsigned char*)(args[4] + (i + 1) * kPage - kTlsSize / 2);
-    void* tls = machine_thread_pointer(end);
-    *(uint64_t*)(end - offset) = args[1] + i * args[2];
-    const long tid = machine_clone(flags, end - kTlsSize / 2, tls, wait_for_ever, NULL);
+    unsigned char* middle = (unsigned char*)(args[4] + (i + 1) * kPage - kTlsSize / 2);
+    void* tls = machine_thread_pointer(middle);
+    *(uint64_t*)(middle + offset) = args[1] + i * args[2];
+    const long tid = machine_clone(flags, middle - kTlsSize / 2, tls, wait_for_ever, NULL);
     if (tid < 0) return tid;
     *(int*)(args[3] + i * sizeof(int)) = (int)tid;
   }
