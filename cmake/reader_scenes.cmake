@@ -18,6 +18,7 @@ ctxconf_library(ctxconf_scenes
        conformance/reader/scenes_windows.cc
        conformance/reader/target.cc conformance/reader/target_harm.cc
   DEPS ctxconf_golden ctxconf_grammar ctxconf_proto ctxconf_puppet ctxconf_scene_vectors ctxconf_testee)
+target_compile_definitions(ctxconf_scenes PRIVATE CTXCONF_GENERAL_DYNAMIC=${tls_has_general_dynamic})
 ctxconf_test(call_recorder_test SRCS conformance/reader/call_recorder_test.cc DEPS ctxconf_scenes)
 ctxconf_test(message_content_test SRCS conformance/reader/message_content_test.cc DEPS ctxconf_scenes)
 ctxconf_test(target_harm_test SRCS conformance/reader/target_harm_test.cc DEPS ctxconf_scenes

@@ -15,6 +15,7 @@ constexpr auto kProcessors = std::to_array<Processor>({
      .keeps_store_order = true,
      .knows_tls_relocations = true,
      .shows_local_dynamic = true,
+     .vector_at = 8,
      .tlsdesc_option = "-mtls-dialect=gnu2"},
     {.machine = EM_AARCH64,
      .name = "aarch64",

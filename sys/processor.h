@@ -17,6 +17,8 @@ struct Processor {
   // ctxconf has a disassembler for it (conformance/elf/elf_facts.cc): 64-bit code shows whether
   // such a relocation is for local dynamic.
   bool shows_local_dynamic = false;
+  // glibc: how far after the thread pointer the address of the dynamic thread vector is.
+  std::uint64_t vector_at = 0;
   const char* tlsdesc_option = "";  // the option of compilers for TLSDESC; empty: not known
 };
 

@@ -53,6 +53,7 @@ enum PuppetCall {
    * result: the library */
   kPuppetLoadLibrary,
   kPuppetUnload, /* args: library */
+  kPuppetThreadPointer,
 };
 
 struct PuppetCommand {

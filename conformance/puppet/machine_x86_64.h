@@ -108,9 +108,10 @@ static inline void machine_set_thread_pointer(void* pointer) {
   machine_syscall(__NR_arch_prctl, ARCH_SET_FS, (uint64_t)pointer, 0, 0, 0, 0);
 }
 
+/* Not from memory at the pointer: a thread may have no block. */
 static inline void* machine_thread_pointer_now(void) {
-  void* pointer;
-  __asm__("mov %%fs:0, %0" : "=r"(pointer));
+  void* pointer = 0;
+  machine_syscall(__NR_arch_prctl, ARCH_GET_FS, (uint64_t)&pointer, 0, 0, 0, 0);
   return pointer;
 }
 

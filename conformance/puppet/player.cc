@@ -301,6 +301,9 @@ class CommandsOf {
   Commands operator()(const SlotAddress& w) const {
     return one(own_call(kPuppetSlotAddress, {n(w.library)}));
   }
+  Commands operator()(const ThreadPointer& /*operation*/) const {
+    return one(own_call(kPuppetThreadPointer, {}));
+  }
   Commands operator()(const LoadLibrary& w) const {
     Command c = own_call(kPuppetLoadLibrary, {word(w.copy)});
     const bool ours = !w.path.contains('/');

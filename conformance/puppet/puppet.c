@@ -710,6 +710,8 @@ static long perform(struct Area* area, int channel) {
       return set_slot(args[0], args[1], args[2]);
     case kPuppetSlotAddress:
       return slot_address(args[0]);
+    case kPuppetThreadPointer:
+      return (long)machine_thread_pointer_now();
     case kPuppetLoadLibrary:
       return load_named_library(area);
     case kPuppetUnload:

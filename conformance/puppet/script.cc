@@ -452,6 +452,8 @@ void members(Io& io, SlotAddress& o) {
   io.value("library", o.library, Value());
 }
 template <class Io>
+void members(Io& /*io*/, ThreadPointer& /*o*/) {}
+template <class Io>
 void members(Io& io, LoadLibrary& o) {
   io.text("path", o.path);
   io.word("copy", o.copy, kLoadCopies, LoadCopy::kNone);
@@ -1349,6 +1351,7 @@ void Builder::slot(Value value, StoreOrder order, Value library) {
 Value Builder::slot_address(Value library) {
   return add_named(SlotAddress{std::move(library)}, "slot");
 }
+Value Builder::thread_pointer() { return add_named(ThreadPointer{}, "pointer"); }
 void Builder::print(std::string text) { add(Print{std::move(text)}); }
 Value Builder::syscall(std::uint64_t number, std::vector<Value> args) {
   return add_named(SystemCall{number, std::move(args)}, "result");

@@ -382,6 +382,10 @@ struct SlotAddress {  // result: the address of the thread's otel_thread_ctx_v1;
   Value library;
   friend bool operator==(const SlotAddress&, const SlotAddress&) = default;
 };
+struct ThreadPointer {  // result: the thread's; 0 if it has none
+  static constexpr std::string_view kName = "thread_pointer";
+  friend bool operator==(const ThreadPointer&, const ThreadPointer&) = default;
+};
 
 struct Print {  // on stdout
   static constexpr std::string_view kName = "print";
@@ -405,12 +409,12 @@ struct Join {  // waits for the answer to an operation with `later`
   friend bool operator==(const Join&, const Join&) = default;
 };
 
-using What =
-    std::variant<Memfd, SecretMemfd, Open, Close, Truncate, Seal, Map, Unmap, Protect, Advise,
-                 Remap, NameMapping, Withhold, Give, Store, Write, Fill, Copy, Alternate, Repeat,
-                 Split, Crowd, LoadLibrary, UnloadLibrary, Fence, Load, ReadBack, ReadClock, Sleep,
-                 Spin, Await, NewThread, ExitThread, Signal, Handle, Mask, Return, Fork, Exec, Exit,
-                 WaitChild, Unshare, SetSlot, SlotAddress, Print, SystemCall, SampleNow, Join>;
+using What = std::variant<Memfd, SecretMemfd, Open, Close, Truncate, Seal, Map, Unmap, Protect,
+                          Advise, Remap, NameMapping, Withhold, Give, Store, Write, Fill, Copy,
+                          Alternate, Repeat, Split, Crowd, LoadLibrary, UnloadLibrary, Fence, Load,
+                          ReadBack, ReadClock, Sleep, Spin, Await, NewThread, ExitThread, Signal,
+                          Handle, Mask, Return, Fork, Exec, Exit, WaitChild, Unshare, SetSlot,
+                          SlotAddress, ThreadPointer, Print, SystemCall, SampleNow, Join>;
 
 struct Operation {
   What what;
@@ -540,6 +544,7 @@ class Builder {
   void unload_library(Value library);
   void slot(Value value, StoreOrder order = StoreOrder::kPlain, Value library = 0);
   Value slot_address(Value library = 0);
+  Value thread_pointer();
   void print(std::string text);
   Value syscall(std::uint64_t number, std::vector<Value> args = {});
   void look();

@@ -76,6 +76,7 @@ Script everything() {
   b.mask(SIGUSR1, false);
   b.slot(header, StoreOrder::kRelease);
   b.store(b.slot_address(), 8, 0);
+  b.load(b.thread_pointer(), 8);
   const Value library = b.load_library("slot_tlsdesc.so", LoadCopy::kMemfd, "a \xc3\xbc");
   b.slot(header, StoreOrder::kPlain, library);
   b.slot_address(library);

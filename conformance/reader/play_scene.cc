@@ -573,6 +573,10 @@ Lack lacking(const Scene& scene, const StageOptions& stage) {
       return {.what = "it needs another user, and ctxconf does not run as root",
               .remedy = "run ctxconf as root"};
     }
+    if (fact == "general-dynamic" && CTXCONF_GENERAL_DYNAMIC == 0) {
+      return {.what = "the compiler of ctxconf makes no libraries with General Dynamic",
+              .remedy = "build ctxconf with g++"};
+    }
     if (fact.ends_with(kThirtyTwoBitProgram) && access(fact.c_str(), X_OK) != 0) {
       return {.what = "ctxconf was built without a 32-bit program",
               .remedy = "build ctxconf where g++-multilib is installed"};

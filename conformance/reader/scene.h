@@ -127,8 +127,9 @@ struct Scene {
   std::vector<std::string> needs;         // capabilities, as in is_declared()
   std::vector<std::string> requirements;  // that a crash or a hang decides
   std::vector<std::string> also;          // that it shows as well
-  // What the host must have: "names" (of anonymous memory), "shmem-names", "root"; or a library of
-  // ctxconf: "slot_symbolic.so"; or the path of kThirtyTwoBitProgram.
+  // What the host must have: "names" (of anonymous memory), "shmem-names", "root"; or
+  // "general-dynamic", for libraries of ctxconf; or one of them: "slot_symbolic.so"; or the path of
+  // kThirtyTwoBitProgram.
   std::vector<std::string> host;
   std::vector<Premise> rests_on = {Premise::kInline, Premise::kElsewhere};  // in this order
 };

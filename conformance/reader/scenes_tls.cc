@@ -9,6 +9,8 @@
 
 #include "conformance/reader/publish.h"
 #include "conformance/reader/scenes.h"
+#include "sys/native_arch.h"
+#include "sys/processor.h"
 
 namespace ctxconf::conformance::reader {
 namespace {
@@ -24,6 +26,7 @@ constexpr const char* kLocalExec = "tctx.reader.model-local-exec";
 constexpr const char* kAllModules = "tctx.reader.all-modules";
 
 constexpr const char* kOwnThread = "tctx.reader.own-thread-pointer";
+constexpr bool kHasGeneralDynamic = CTXCONF_GENERAL_DYNAMIC != 0;
 constexpr const char* kLibrary = "slot_tlsdesc.so";  // which static TLS has room for
 
 void ask_for(SceneBuilder& s, const Attached& a, const Record& r, const char* requirement,
@@ -57,6 +60,7 @@ Scene in_library(const std::string& name, const std::string& about, const char* 
   SceneBuilder s("tls-" + name, about, Program::kLibc);
   const std::string file = preload != nullptr ? preload : loaded;
   s.needs_host(file);
+  if (requirement == kGeneralDynamic) s.needs_host("general-dynamic");
   auto& b = s.script();
   if (preload != nullptr) b.preload(preload);
   publish(b, reference_data({}).encoded());
@@ -213,17 +217,13 @@ Scene two_definitions(bool first) {
 // Gives the thread a dynamic thread vector with room for 16 modules, as one has that began before
 // other libraries were loaded. What follows looks like entries, which lead to a record.
 void shorten_vector(puppet::Builder& b, const Value& thread, const Record& decoy) {
-  // The number is that of x86-64, the only processor that the program exists for.
-  constexpr std::uint64_t kArchPrctl = 158;
-  constexpr std::uint64_t kGetFs = 0x1003;
   constexpr std::uint64_t kEntry = 16;
   constexpr std::uint64_t kLength = 16;
   constexpr std::uint64_t kBlock = 256 << 10U;  // more than the block of any of the libraries
-  const Value word = b.map_anonymous(kPage, kReadWrite, MAP_PRIVATE);
-  b.by(thread).syscall(kArchPrctl, {kGetFs, word});
+  b.by(thread);
+  const Value vector_at = b.thread_pointer() + sys::processor_of_elf(sys::kNativeMachine).vector_at;
   b.by_first();
-  const Value pointer = b.load(word, 8);
-  const Value before = b.load(pointer + 8, 8);
+  const Value before = b.load(vector_at, 8);
   const Value block = b.map_anonymous(kBlock, kReadWrite, MAP_PRIVATE);
   b.store(block, 8, place(b, decoy.encoded()));
   b.copy(block + 8, block, kBlock - 8);  // repeats it
@@ -233,13 +233,14 @@ void shorten_vector(puppet::Builder& b, const Value& thread, const Record& decoy
   b.store(vector - kEntry, 8, kLength);
   b.store(vector + (kLength + 1) * kEntry, 8, block);
   b.copy(vector + (kLength + 2) * kEntry, vector + (kLength + 1) * kEntry, 200 * kEntry);
-  b.store(pointer + 8, 8, vector);
+  b.store(vector_at, 8, vector);
 }
 
 Scene unallocated(const std::string& name, const std::string& about, const char* requirement,
                   const char* file, int others) {
   constexpr const char* kUnallocated = "tctx.reader.unallocated-block";
   SceneBuilder s = begin_loading("block-not-allocated-" + name, about, file, requirement);
+  if (requirement == kGeneralDynamic) s.needs_host("general-dynamic");
   auto& b = s.script();
   const Value early = b.thread();
   for (int i = 0; i < others; ++i) {
@@ -385,9 +386,10 @@ SceneGroup tls_scenes() {
                             "threads that never used the variable of a library under TLSDESC that "
                             "was loaded late",
                             kTlsdesc, "slot_tlsdesc_large.so", 0));
-  all.push_back(unallocated("short-vector",
-                            "the same, where the vector of a thread is too short for the library",
-                            kGeneralDynamic, "slot_general_dynamic_large.so", 40));
+  all.push_back(unallocated(
+      "short-vector", "the same, where the vector of a thread is too short for the library",
+      kHasGeneralDynamic ? kGeneralDynamic : kTlsdesc,
+      kHasGeneralDynamic ? "slot_general_dynamic_large.so" : "slot_tlsdesc_large.so", 40));
   all.push_back(late_library());
   all.push_back(unloaded_library());
   return out;
