@@ -25,11 +25,12 @@ def output(*command):
 
 
 def linked_files():
-    """The archives and start files that the linker took, by its own list."""
+    """The archives and start files that the linker took, by its own list: "(/usr/lib/x.a)y.o" of GNU ld, "/lib/x.a(y.o)"
+    of lld."""
     command = output("ninja", "-C", BUILD, "-t", "commands", "-s", "bin/ctxconf-static").splitlines()[-1]
     command = command.replace("-o bin/ctxconf-static", "-o /dev/null -Wl,--trace")
     said = subprocess.run(command, shell=True, cwd=BUILD, capture_output=True, text=True, check=True)
-    return sorted({os.path.realpath(path) for path in re.findall(r"^\(?(/usr/\S+\.[ao])", said.stdout, re.M)})
+    return sorted({os.path.realpath(path) for path in re.findall(r"^\(?((?:/usr)?/lib/[^\s()]+\.[ao])", said.stdout, re.M)})
 
 
 def package_of(path):
