@@ -197,7 +197,7 @@ class MissingPackages(Folder):
     def lacking(self, *packages):
         query = self.dir / "dpkg-query"
         query.write_text("#!/bin/sh\nfor p; do :; done\ncase $p in " + "|".join(packages) +
-                         ") exit 1 ;; esac\nprintf 'ii '\n", encoding="utf-8")
+                         ") exit 1 ;; esac\necho 'all ii '\n", encoding="utf-8")
         query.chmod(0o755)
         return {**os.environ, "PATH": f"{self.dir}:{os.environ['PATH']}"}
 

@@ -47,9 +47,11 @@ def quoted(word):
 
 def described(package):
     # One line for each architecture of which it is installed, in one version.
-    version, source, homepage = output(
-        "dpkg-query", "--show", "--showformat=${Version}\t${source:Package}\t${Homepage}\n",
+    version, source, homepage, arch = output(
+        "dpkg-query", "--show", "--showformat=${Version}\t${source:Package}\t${Homepage}\t${Architecture}\n",
         package).splitlines()[0].split("\t")
+    if arch != "all":
+        arch = ARCH
     return {
         "SPDXID": "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", package),
         "name": package,
@@ -64,7 +66,7 @@ def described(package):
         "copyrightText": "NOASSERTION",
         "externalRefs": [{
             "referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
-            "referenceLocator": f"pkg:deb/debian/{quoted(package)}@{quoted(version)}?arch={ARCH}&distro=debian-12"}],
+            "referenceLocator": f"pkg:deb/debian/{quoted(package)}@{quoted(version)}?arch={arch}&distro=debian-12"}],
     }
 
 

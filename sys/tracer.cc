@@ -210,7 +210,8 @@ bool shares_memory_with_maker(pid_t maker_tid) {
 }
 
 bool is_step_over_call(const siginfo_t& info) {
-  return arch::native::kCallEndsStepTwice && info.si_code == SI_USER && info.si_pid == 0;
+  return arch::native::kCallEndsStepTwice && info.si_code == SI_USER && info.si_pid == 0 &&
+         info.si_uid == 0;
 }
 
 // The address of the thread according to the trap of a single-step; nothing if the signal has
@@ -866,6 +867,7 @@ void Tracer::State::restart(pid_t tid, Task& task, int signo) {
   const long signal_to_deliver = signo;
   ptrace(request, tid, nullptr, signal_to_deliver);
   task.step_owed = task.step_owed || request == PTRACE_SINGLESTEP;
+  if (request != PTRACE_SINGLESTEP || signo != 0) task.call_ended_at = 0;
   just_resumed = true;
   just_stepped = request == PTRACE_SINGLESTEP ? tid : 0;
 }

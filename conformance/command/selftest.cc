@@ -62,7 +62,7 @@ constexpr const char* kHowToNameZoo =
 constexpr std::array kZooCommands = {"wrap", "run", "elf", "reader"};
 constexpr int kCannotBeShownHere = 77;
 // To judge every recording again would take a tenth longer.
-constexpr std::size_t kMutantsForOneWhole = 4;
+constexpr std::size_t kProgramsForOneWhole = 4;
 // Most programs wait for time to pass, and use little of it.
 constexpr unsigned kJobsPerProcessor = 3;
 
@@ -160,7 +160,7 @@ sys::Result<std::vector<Entry>> parse_zoo(const std::string& text, const char* f
     if (e.mutant && e.expect.empty() && e.harm.empty()) {
       return wrong(e.name + ": a mutant that breaks no requirement and does no harm");
     }
-    e.again_whole = !e.mutant || out.size() % kMutantsForOneWhole == 0;
+    e.again_whole = out.size() % kProgramsForOneWhole == 0;
     out.push_back(std::move(e));
   }
   return out;
@@ -253,8 +253,8 @@ std::string replayed_otherwise(const std::string& path,
   return {};
 }
 
-// Checks the trace of each broken requirement, and the whole recording if the entry says so or
-// has no trace.
+// Checks the trace of each broken requirement, and the whole recording if the entry says so or a
+// broken program has no trace.
 std::string replayed_otherwise(const Entry& entry, const std::string& dir, const RunResult& run) {
   std::vector<const RequirementResult*> all;
   all.reserve(run.results.size());
@@ -269,7 +269,7 @@ std::string replayed_otherwise(const Entry& entry, const std::string& dir, const
     has_trace = true;
     if (auto wrong = replayed_otherwise(r.trace_path, {&r}); !wrong.empty()) return wrong;
   }
-  if (has_trace && !entry.again_whole) return {};
+  if (!entry.again_whole && (has_trace || !entry.mutant)) return {};
   return replayed_otherwise(dir + "/timeline.json", all);
 }
 

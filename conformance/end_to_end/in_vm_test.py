@@ -73,14 +73,86 @@ class InVm(unittest.TestCase):
         line = next(part for part in script.split("  $b ") if part.startswith("chroot"))
         quoted = line.partition("/dev/shm/busybox sh ")[2].partition(" </dev/null")[0]
         done = subprocess.run(["sh", "-c", f"printf '%s|' {quoted}"], capture_output=True, text=True, check=True)
-        self.assertEqual(done.stdout, "|".join(["-c", 'cd "$0" && exec "$@"', "/a b", *words, ""]))
+        self.assertEqual(done.stdout, "|".join(["-c", 'cd "$0" || exit 125; exec "$@"', "/a b", *words, ""]))
         subprocess.run(["sh", "-n"], input=script, text=True, check=True)
 
     def test_wrong_words_are_usage(self):
         for words in ([], ["--kernel", "2.6", "true"], ["--arch", "vax", "true"], ["--timeout", "soon", "true"]):
             done = subprocess.run([SCRIPT, *words], capture_output=True, text=True, check=False)
-            self.assertEqual(done.returncode, 2, words)
+            self.assertEqual(done.returncode, 125, words)
             self.assertIn("usage: in-vm", done.stderr)
+
+
+class WithMachines(unittest.TestCase):
+    """With programs in PATH that stand for QEMU."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "kernels/debian-6.12-amd64/modules").mkdir(parents=True)
+        for name in ("vmlinuz", "busybox"):
+            (self.folder / "kernels/debian-6.12-amd64" / name).touch()
+        (self.folder / "tmp").mkdir()
+
+    def qemu(self, body):
+        path = self.folder / "bin/qemu-system-x86_64"
+        path.parent.mkdir(exist_ok=True)
+        # The log of the kernel is the file of its first serial line.
+        path.write_text(f'#!/bin/sh\nfor w; do case $w in file:*) log=${{w#file:}};; esac; done\n{body}\n')
+        path.chmod(0o755)
+
+    def start(self, *options):
+        code = ("import importlib.machinery as m, importlib.util as u, pathlib, sys\n"
+                f"l = m.SourceFileLoader('in_vm', {str(SCRIPT)!r})\n"
+                "v = u.module_from_spec(u.spec_from_loader('in_vm', l)); l.exec_module(v)\n"
+                f"v.KERNELS = pathlib.Path({str(self.folder / 'kernels')!r})\n"
+                "v.shutil.which = lambda name: name\n"
+                "sys.exit(v.main())\n")
+        return subprocess.Popen(
+            [sys.executable, "-c", code, "--arch", "x86_64", *options, "true"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, env={"PATH": f"{self.folder}/bin:/usr/bin:/bin", "TMPDIR": str(self.folder / "tmp")})
+
+    def run_it(self, *options):
+        process = self.start(*options)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(list((self.folder / "tmp").iterdir()), [])
+        return process.returncode, out, err
+
+    def test_exits_as_the_command_does(self):
+        self.qemu("echo said; echo 'status: 7' > \"$log\"")
+        self.assertEqual(self.run_it(), (7, "said\n", ""))
+
+    def test_a_machine_that_ends_early(self):
+        self.qemu("echo 'no root' > \"$log\"")
+        code, _, err = self.run_it()
+        self.assertEqual(code, 125)
+        self.assertIn("the machine ended before the command:\nno root", err)
+        self.qemu("exit 3")
+        self.assertEqual(self.run_it()[0], 125)
+
+    def test_the_time_is_limited(self):
+        self.qemu("exec sleep 60")
+        code, _, err = self.run_it("--timeout", "1")
+        self.assertEqual(code, 124)
+        self.assertIn("time is up", err)
+
+    def test_a_signal_ends_the_machine(self):
+        self.qemu("echo begun; exec sleep 600")
+        process = self.start()
+        self.assertEqual(process.stdout.readline(), "begun\n")
+        process.terminate()
+        # The end of its output: the machine has ended as well.
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 128 + 15)
+        self.assertEqual(list((self.folder / "tmp").iterdir()), [])
+
+    def test_what_is_no_folder(self):
+        self.qemu("exit 0")
+        for option in ("--root", "--out"):
+            code, _, err = self.run_it(option, str(self.folder / "absent"))
+            self.assertEqual(code, 125)
+            self.assertIn("not a folder", err)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@
 #include "conformance/puppet/content.h"
 #include "conformance/puppet/kernel_numbers.h"
 #include "conformance/puppet/steps.h"
+#include "sys/native_arch.h"
+#include "sys/processor.h"
 
 namespace ctxconf::conformance::puppet {
 namespace {
@@ -924,6 +926,7 @@ class Emission {
     } else {
       builder_.store(base + 16, 8, 0, u.zero_order);
     }
+    if (!sys::processor_of_elf(sys::kNativeMachine).keeps_store_order) builder_.fence();
   }
 
   void drop(const Drop& d) {

@@ -23,6 +23,7 @@ inline constexpr std::uint64_t kCloexec = 1;
 inline constexpr std::uint64_t kBrk = SYS_brk;
 inline constexpr std::uint64_t kGetpid = SYS_getpid;
 inline constexpr std::uint64_t kFallocate = SYS_fallocate;
+inline constexpr std::uint64_t kFutex = SYS_futex;
 inline constexpr std::uint64_t kPrlimit = SYS_prlimit64;
 
 }  // namespace ctxconf::conformance::puppet

@@ -482,8 +482,10 @@ static long set_slot(uint64_t value, uint64_t order, uint64_t library) {
   if (slot == NULL) return -ENOTSUP;
   if (order == kSeqCst) {
     __atomic_store_n(slot, (void*)value, __ATOMIC_SEQ_CST);
-  } else {
+  } else if (order == kRelease) {
     __atomic_store_n(slot, (void*)value, __ATOMIC_RELEASE);
+  } else {
+    *(void* volatile*)slot = (void*)value;
   }
   return 0;
 }

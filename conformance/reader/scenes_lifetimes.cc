@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "conformance/puppet/kernel_numbers.h"
 #include "conformance/puppet/record_script.h"
 #include "conformance/reader/publish.h"
 #include "conformance/reader/scenes.h"
@@ -270,8 +271,7 @@ Scene waiting() {
   b.by(child);
   const Published p = publish(b, message.encoded());
   const Value word = b.map_anonymous(kPage, kReadWrite, MAP_PRIVATE);
-  constexpr std::uint64_t kFutex = 202;
-  b.later().syscall(kFutex, {word, 0, 0, 0});
+  b.later().syscall(puppet::kFutex, {word, 0, 0, 0});
   b.by_first();
   Question q =
       about_process(p, {claim(kStopped, {accept(message.content())},
