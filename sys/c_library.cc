@@ -15,8 +15,6 @@ namespace {
 
 constexpr std::uint64_t kMostRead = std::uint64_t{8} << 20U;
 
-bool is_decimal(char c) { return c >= '0' && c <= '9'; }
-
 // "2.36" at the beginning of `text`; empty: there is none, or it does not end.
 std::string_view leading_version(std::string_view text) {
   std::size_t size = 0;

@@ -21,14 +21,15 @@ Result<std::string> c_library_in(const ElfImage& image);
 
 inline constexpr std::string_view kNoInterpreter = "static";  // whatever is linked to the program
 
+constexpr bool is_decimal(char c) { return c >= '0' && c <= '9'; }
+
 // "2.36", "1.2.3": at least `numbers` of them, which the rest of `text` follows.
 constexpr std::optional<std::string_view> after_numbers(std::string_view text, int numbers) {
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   int seen = 0;
-  while (!text.empty() && is_digit(text.front())) {
-    while (!text.empty() && is_digit(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_decimal(text.front())) {
+    while (!text.empty() && is_decimal(text.front())) text.remove_prefix(1);
     ++seen;
-    if (text.size() < 2 || text[0] != '.' || !is_digit(text[1])) break;
+    if (text.size() < 2 || text[0] != '.' || !is_decimal(text[1])) break;
     text.remove_prefix(1);
   }
   if (seen < numbers) return std::nullopt;

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "sys/made_library.h"
 #include "sys/map_table.h"
 #include "sys/process.h"
 
@@ -28,18 +29,7 @@ using namespace std::string_view_literals;
 // beginning on.
 std::vector<std::byte> file_with(std::string_view text, std::size_t count = 1,
                                  std::size_t size = 0) {
-  Elf64_Ehdr head = {};
-  std::memcpy(head.e_ident, ELFMAG, SELFMAG);
-  head.e_ident[EI_CLASS] = ELFCLASS64;
-  head.e_ident[EI_DATA] = ELFDATA2LSB;
-  head.e_ident[EI_VERSION] = EV_CURRENT;
-  head.e_type = ET_DYN;
-  head.e_machine = EM_X86_64;
-  head.e_version = EV_CURRENT;
-  head.e_ehsize = sizeof head;
-  head.e_phoff = sizeof head;
-  head.e_phentsize = sizeof(Elf64_Phdr);
-  head.e_phnum = static_cast<Elf64_Half>(count);
+  const Elf64_Ehdr head = header_with(count);
   const std::size_t text_at = sizeof head + count * sizeof(Elf64_Phdr);
   std::vector<std::byte> file(text_at + text.size());
   std::memcpy(file.data(), &head, sizeof head);

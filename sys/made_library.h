@@ -10,6 +10,22 @@
 
 namespace ctxconf::sys {
 
+// Of a library for x86-64 whose program headers follow it.
+inline Elf64_Ehdr header_with(std::size_t program_headers) {
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_ident[EI_VERSION] = EV_CURRENT;
+  header.e_type = ET_DYN;
+  header.e_machine = EM_X86_64;
+  header.e_version = EV_CURRENT;
+  header.e_phoff = header.e_ehsize = sizeof header;
+  header.e_phentsize = sizeof(Elf64_Phdr);
+  header.e_phnum = static_cast<Elf64_Half>(program_headers);
+  return header;
+}
+
 struct MadeLibrary {
   std::string name = "ctx_test_slot";
   std::size_t definitions = 0;  // of that name; 0: the name is undefined
@@ -34,17 +50,7 @@ struct MadeLibrary {
       at += sizeof record;
     };
 
-    Elf64_Ehdr header{};
-    std::memcpy(header.e_ident, ELFMAG, SELFMAG);
-    header.e_ident[EI_CLASS] = ELFCLASS64;
-    header.e_ident[EI_DATA] = ELFDATA2LSB;
-    header.e_ident[EI_VERSION] = EV_CURRENT;
-    header.e_type = ET_DYN;
-    header.e_machine = EM_X86_64;
-    header.e_version = EV_CURRENT;
-    header.e_phoff = header.e_ehsize = sizeof header;
-    header.e_phentsize = sizeof(Elf64_Phdr);
-    header.e_phnum = static_cast<Elf64_Half>(headers);
+    auto header = header_with(headers);
     header.e_shentsize = sizeof(Elf64_Shdr);
     std::size_t at = 0;
     put(at, header);

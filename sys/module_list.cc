@@ -250,19 +250,14 @@ class ModuleFinder {
   // A program that asks for glibc's loader may still get musl: on Alpine the one is a link to the
   // other. Then no file of glibc is mapped.
   bool uses_musl() const {
-    constexpr std::size_t kMostTried = 8;
     const auto main = std::ranges::find_if(found_.modules, &Module::main_executable);
     const auto interpreter =
         main == found_.modules.end() ? std::string() : interpreter_of(*main->image);
     if (interpreter.contains("/ld-musl-")) return true;
-    std::size_t tried = 0;
-    std::size_t musl = 0;
-    for (const Module& m : found_.modules) {
-      if (!may_be_c_library(m.path) || tried >= kMostTried) continue;
-      ++tried;
-      if (is_musl(*m.image)) ++musl;
-    }
-    return musl > 0 && (musl == tried || !interpreter.contains("/ld-linux"));
+    const auto tried = possible_c_libraries(found_.modules);
+    const auto musl =
+        std::ranges::count_if(tried, [](const Module* m) { return is_musl(*m->image); });
+    return musl > 0 && (std::cmp_equal(musl, tried.size()) || !interpreter.contains("/ld-linux"));
   }
 
   ElfCache& cache_;
@@ -303,6 +298,15 @@ std::uint64_t debug_address(const Modules& modules, const MemoryReader& memory) 
 }
 
 }  // namespace
+
+std::vector<const Module*> possible_c_libraries(const std::vector<Module>& modules) {
+  constexpr std::size_t kMost = 8;
+  std::vector<const Module*> out;
+  for (const Module& m : modules) {
+    if (out.size() < kMost && may_be_c_library(m.path)) out.push_back(&m);
+  }
+  return out;
+}
 
 // Follows the list, using the part of each entry that <link.h> makes public.
 void add_load_order(Modules& modules, const MemoryReader& memory) {

@@ -13,6 +13,8 @@
 #include <utility>
 #include <variant>
 
+#include "sys/processor.h"
+
 namespace ctxconf::sys {
 namespace {
 
@@ -281,11 +283,14 @@ struct ThreadLayout {
 };
 
 Result<ThreadLayout> layout_of(const Modules& modules, const ElfImage& image) {
+  // On x86-64, that of musl is at the same place.
+  const auto glibc_vector_at =
+      static_cast<std::int64_t>(processor_of_elf(image.machine()).vector_at);
   if (image.is_64() && image.little_endian() && image.machine() == EM_X86_64) {
-    return ThreadLayout{true, 8, modules.musl};
+    return ThreadLayout{true, glibc_vector_at, modules.musl};
   }
   if (image.is_64() && image.little_endian() && image.machine() == EM_AARCH64) {
-    return ThreadLayout{false, modules.musl ? -8 : 0, modules.musl};
+    return ThreadLayout{false, modules.musl ? -8 : glibc_vector_at, modules.musl};
   }
   return fail("find TLS variable", ENOTSUP, "machine " + std::to_string(image.machine()));
 }

@@ -62,6 +62,10 @@ struct Modules {
   bool musl = false;                  // the C library is musl, whose DTV has another layout
   std::shared_ptr<ElfBudget> budget;  // null: no limits
 };
+// The first 8 of the modules whose file names may be those of a C library or its loader, by
+// address.
+std::vector<const Module*> possible_c_libraries(const std::vector<Module>& modules);
+
 // Where the loader has put a mapped file: the mapping at which an image begins.
 struct LoadedAt {
   std::size_t first = 0;   // index into the mappings

@@ -110,18 +110,15 @@ sys::Result<std::string> ModuleCache::library_in(const sys::ElfImage& image) {
 }
 
 std::string ModuleCache::libc_of(const sys::Modules& modules) {
-  constexpr std::size_t kMostTried = 8;
   const std::string_view name = modules.musl ? "musl" : "glibc";
-  std::size_t tried = 0;
-  bool has_interpreter = true;
-  for (const sys::Module& module : modules.modules) {
-    if (module.main_executable) has_interpreter = module.image->has_interpreter();
-    if (!sys::may_be_c_library(module.path) || tried++ >= kMostTried) continue;
-    auto library = library_in(*module.image);
+  for (const sys::Module* module : sys::possible_c_libraries(modules.modules)) {
+    auto library = library_in(*module->image);
     if (library && library->starts_with(name)) return *std::move(library);
   }
   if (modules.musl) return std::string(name);
-  return std::string(has_interpreter ? std::string_view() : sys::kNoInterpreter);
+  const auto main = std::ranges::find_if(modules.modules, &sys::Module::main_executable);
+  const bool is_static = main != modules.modules.end() && !main->image->has_interpreter();
+  return std::string(is_static ? sys::kNoInterpreter : std::string_view());
 }
 
 ThreadRecorder::ThreadRecorder(pid_t pid, ModuleCache& cache, const SnapshotRecorder& context,

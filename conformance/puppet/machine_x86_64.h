@@ -47,17 +47,6 @@ __asm__(
     "1: ret\n"
     ".size machine_clone, . - machine_clone\n");
 
-/* The same with a pid, or -errno; shares nothing. Linux 5.5. */
-static inline long machine_fork_as(uint64_t exit_signal, int pid) {
-  const uint64_t args[11] = {0, 0, 0, 0, exit_signal, 0, 0, 0, (uint64_t)&pid, 1, 0};
-  return machine_syscall(435, (uint64_t)args, sizeof args, 0, 0, 0, 0);
-}
-
-/* A child that shares no memory continues where its parent is. */
-static inline long machine_fork(uint64_t flags) {
-  return machine_syscall(__NR_clone, flags, 0, 0, 0, 0, 0);
-}
-
 #ifndef PUPPET_LIBC
 /* The kernel starts a program here: its arguments are on the stack. */
 void machine_main(void* stack);

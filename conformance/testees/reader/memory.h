@@ -1,4 +1,4 @@
-// Copies memory of another process with calls that report an error if there is no memory.
+// Copies memory of another process with calls that fail if it is not mapped.
 #pragma once
 
 #include <sys/types.h>
