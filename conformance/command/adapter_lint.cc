@@ -54,13 +54,13 @@ Json attributes() {
   return Json::array({{{"key", "example.key"}, {"value", {{"stringValue", "example"}}}}});
 }
 
-struct Step {
+struct Trial {
   std::string_view capability;
   Json request;
 };
 
 // The simplest operation of every capability, in an order in which each can work.
-std::vector<Step> steps() {
+std::vector<Trial> trials() {
   const Json number = {{"key", "example.number"}, {"value", {{"intValue", 42}}}};
   return {
       {"process.publish", {{"op", "process.publish"}, {"resource", resource()}}},
@@ -211,13 +211,13 @@ class Lint {
     return reply;
   }
 
-  bool ask_declared(LineSession& session, const Step& step, Json* reply_out = nullptr) {
-    if (!declared_.contains(std::string(step.capability))) return true;
-    auto reply = ask(session, step.request);
+  bool ask_declared(LineSession& session, const Trial& trial, Json* reply_out = nullptr) {
+    if (!declared_.contains(std::string(trial.capability))) return true;
+    auto reply = ask(session, trial.request);
     if (!reply) return false;
-    const std::string op = step.request.at("op");
+    const std::string op = trial.request.at("op");
     if ((*reply)["ok"] != true) {
-      find(fmt::format("declares {} but refuses {}: {}", step.capability, op,
+      find(fmt::format("declares {} but refuses {}: {}", trial.capability, op,
                        quoted((*reply)["error"])));
       return true;
     }
@@ -275,10 +275,11 @@ class Lint {
 
   void forks(LineSession& session) {
     Json reply;
-    const Step fork = {"process.fork", {{"op", "process.fork"}, {"child", {{"do", "idle"}}}}};
+    const Trial fork = {"process.fork", {{"op", "process.fork"}, {"child", {{"do", "idle"}}}}};
     if (!declared_.contains("process.fork") || !ask_declared(session, fork, &reply)) return;
     if (!reply.is_object()) return;
-    const Step reap = {"process.fork", {{"op", "process.reap"}, {"child_pid", reply["child_pid"]}}};
+    const Trial reap = {"process.fork",
+                        {{"op", "process.reap"}, {"child_pid", reply["child_pid"]}}};
     Json reaped;
     if (ask_declared(session, reap, &reaped) && reaped.is_object() && reaped["status"] != SIGKILL) {
       find("process.reap reports status " + quoted(reaped["status"]) +
@@ -392,12 +393,12 @@ class Lint {
     auto session = begin();
     if (!session) return false;
     bool talks = hello(*session);
-    for (const Step& step : steps()) {
-      if (talks) talks = ask_declared(*session, step);
+    for (const Trial& trial : trials()) {
+      if (talks) talks = ask_declared(*session, trial);
     }
     if (talks && declared_.contains("gate") && declared_.contains("process.publish")) {
-      const Step gated = {"gate",
-                          {{"op", "process.publish"}, {"resource", resource()}, {"gate", true}}};
+      const Trial gated = {"gate",
+                           {{"op", "process.publish"}, {"resource", resource()}, {"gate", true}}};
       talks = ask_declared(*session, gated);
     }
     if (talks) forks(*session);

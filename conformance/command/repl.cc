@@ -44,7 +44,7 @@ using Clock = LineSession::Clock;
 using std::chrono::milliseconds;
 
 constexpr std::size_t kShown = 512;  // bytes of a block
-constexpr std::size_t kColumns = 16;
+constexpr std::size_t kBytesOfALine = 16;
 constexpr std::size_t kLineShown = 20'000;
 
 constexpr std::string_view kGrammar =
@@ -88,10 +88,10 @@ std::expected<Json, std::string> request_of(const std::string& line) {
 std::string hex_of(const MemoryBlock& block) {
   std::string out;
   const std::size_t shown = std::min(block.bytes.size(), kShown);
-  for (std::size_t i = 0; i < shown; i += kColumns) {
+  for (std::size_t i = 0; i < shown; i += kBytesOfALine) {
     std::string bytes;
     std::string text;
-    for (std::size_t k = i; k < std::min(shown, i + kColumns); ++k) {
+    for (std::size_t k = i; k < std::min(shown, i + kBytesOfALine); ++k) {
       const auto b = std::to_integer<unsigned char>(block.bytes[k]);
       bytes += fmt::format("{:02x} ", b);
       text += b >= 0x20 && b < 0x7f ? static_cast<char>(b) : '.';

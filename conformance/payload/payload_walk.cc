@@ -14,11 +14,11 @@ constexpr unsigned kMaxLengthBytes = 5;
 constexpr unsigned kMaxVarintBytes = 10;
 constexpr std::uint64_t kMaxLength = INT32_MAX - 16;
 
-constexpr char kHexDigits[] = "0123456789abcdef";
+constexpr char kHex[] = "0123456789abcdef";
 
 void append_hex(std::string& out, unsigned char byte) {
-  out += kHexDigits[byte >> 4U];
-  out += kHexDigits[byte & 15U];
+  out += kHex[byte >> 4U];
+  out += kHex[byte & 15U];
 }
 
 // The length of the well-formed character at `at`, or 0 and the number of bytes of the malformed
