@@ -25,6 +25,15 @@ install(DIRECTORY golden/maps golden/process-context golden/schema golden/src go
   DESTINATION "${CMAKE_INSTALL_DATADIR}/ctxconf/golden" COMPONENT programs)
 install(FILES golden/manifest.json
   DESTINATION "${CMAKE_INSTALL_DATADIR}/ctxconf/golden" COMPONENT programs)
+# The CMake package of the program. It fits both components, which have it in the same place.
+include(CMakePackageConfigHelpers)
+set(package_dir lib/cmake/ctxconf)
+configure_package_config_file(cmake/ctxconfConfig.cmake.in ctxconfConfig.cmake
+  INSTALL_DESTINATION "${package_dir}" PATH_VARS CMAKE_INSTALL_BINDIR)
+write_basic_package_version_file(ctxconfConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
+set(package_files "${PROJECT_BINARY_DIR}/ctxconfConfig.cmake" "${PROJECT_BINARY_DIR}/ctxconfConfigVersion.cmake"
+  cmake/ctxconf_add_test.cmake)
+install(FILES ${package_files} DESTINATION "${package_dir}" COMPONENT programs)
 # What scripts/release packs: the static program, and what `ctxconf reader` and `ctxconf puppet` start, if this
 # processor has that.
 if(TARGET ctxconf-static)
@@ -38,6 +47,7 @@ if(TARGET ctxconf-static)
   add_custom_target(release_programs DEPENDS ${puppet_programs} ${reader_libraries})
   install(PROGRAMS $<TARGET_FILE:ctxconf-static> DESTINATION bin RENAME ctxconf COMPONENT release EXCLUDE_FROM_ALL)
   install(PROGRAMS $<TARGET_FILE:ctxconf-trampoline> DESTINATION libexec/ctxconf COMPONENT release EXCLUDE_FROM_ALL)
+  install(FILES ${package_files} DESTINATION "${package_dir}" COMPONENT release EXCLUDE_FROM_ALL)
   foreach(program IN LISTS puppet_programs reader_libraries)
     install(PROGRAMS $<TARGET_FILE:${program}> DESTINATION libexec/ctxconf COMPONENT release EXCLUDE_FROM_ALL)
   endforeach()
@@ -46,3 +56,5 @@ install(FILES LICENSE README.md DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT 
 
 ctxconf_script_test(ctxconf_install_test LABELS ptrace
   conformance/end_to_end/install_test.py ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND})
+ctxconf_script_test(examples_test LABELS ptrace
+  conformance/end_to_end/examples_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND})

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""Judges programs from CTest, as a project that has nothing but ctxconf would.
+
+usage: examples_test.py SOURCE_DIR BUILD_DIR CMAKE
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import leftovers
+
+SOURCE, BUILD = map(pathlib.Path, map(os.path.abspath, sys.argv[1:3]))
+CMAKE = sys.argv[3]
+del sys.argv[1:4]
+BIN = BUILD / "bin"
+EXAMPLES = SOURCE / "examples"
+CTEST = shutil.which("ctest", path=str(pathlib.Path(CMAKE).parent)) or "ctest"
+DEADLINE_S = 300
+GOOD = [str(BIN / "process_writer"), "--good", "default"]
+WRONG_SIZE = [str(BIN / "process_writer"), "--bad", "pctx.header.payload-size"]
+MISSING = ["./no-such-program"]
+HANGS = ["sleep", "997"]
+HEADER = ["--only", "pctx.header.*"]
+
+
+class ExampleTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name).resolve()
+        self.mark = f"CTXCONF_TEST_MARK={self.folder}"
+        self.addCleanup(lambda: self.assertEqual(leftovers.marked(self.mark), []))
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("CTXCONF_")} | {
+            "PATH": f"{BIN}:{os.environ['PATH']}", "CTXCONF_TEST_MARK": str(self.folder)}
+
+    def write(self, name, text, mode=0o644):
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(mode)
+        return path
+
+    def call(self, *command, ok, cwd=None):
+        done = subprocess.run(command, cwd=cwd or self.folder, env=self.environment, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE_S, check=False)
+        output = done.stdout.decode(errors="backslashreplace")
+        self.assertEqual(done.returncode == 0, ok, output)
+        return output
+
+    def without_ctxconf(self):
+        """A PATH that has everything but ctxconf."""
+        self.environment["PATH"] = os.environ["PATH"]
+        if shutil.which("ctxconf", path=self.environment["PATH"]):
+            self.skipTest("ctxconf is in the PATH of this test")
+
+    def expectations(self, status):
+        return self.write("known", f"# ctxconf-expect 1\n{status} pctx.header.payload-size issue=https://bugs.example/1\n")
+
+
+class CMakeTest(ExampleTest):
+    def setUp(self):
+        super().setUp()
+        self.build = self.folder / "build"
+
+    def project(self, *lines, find="find_package(ctxconf 0.1 REQUIRED)"):
+        self.write("CMakeLists.txt", "\n".join(
+            ["cmake_minimum_required(VERSION 3.21)", "project(sdk LANGUAGES NONE)", "enable_testing()", find, *lines]))
+
+    def configure(self, *options, ok=True, source=None):
+        return self.call(CMAKE, "-G", "Ninja", "-S", str(source or self.folder), "-B", str(self.build), *options, ok=ok)
+
+    def install(self):
+        """The package does not know where it was installed."""
+        self.call(CMAKE, "--install", str(BUILD), "--prefix", str(self.folder / "first"), "--component", "programs", ok=True)
+        os.rename(self.folder / "first", self.folder / "moved")
+        return f"-DCMAKE_PREFIX_PATH={self.folder / 'moved'}"
+
+    def ctest(self, ok):
+        """What CTest says of each test, and what they print."""
+        output = self.call(CTEST, "--test-dir", str(self.build), "-V", ok=ok)
+        found = re.findall(r"(?m)^ *\d+/\d+ Test +#\d+: (\S+) \.+ *\**(Passed|Failed|Skipped|Timeout)", output)
+        return dict(found), output
+
+    def test_the_installed_package(self):
+        prefix = self.install()
+        self.environment["PATH"] = os.environ["PATH"]
+        self.expectations("fail")
+        words = " ".join
+        self.project(
+            "add_executable(writer IMPORTED)",
+            f"set_target_properties(writer PROPERTIES IMPORTED_LOCATION {GOOD[0]})",
+            "ctxconf_add_test(NAME sdk/good COMMAND writer --good default)",
+            f"ctxconf_add_test(NAME bad COMMAND {words(WRONG_SIZE)} SKIP_WITHOUT_PTRACE)",
+            f"ctxconf_add_test(NAME known MODE wrap COMMAND {words(WRONG_SIZE)} EXPECTATIONS known)",
+            f"ctxconf_add_test(NAME stale COMMAND {words(GOOD)} OPTIONS {words(HEADER)} EXPECTATIONS known)",
+            f"ctxconf_add_test(NAME missing COMMAND {words(MISSING)} SKIP_WITHOUT_PTRACE)",
+            "ctxconf_add_test(NAME silent COMMAND true SKIP_WITHOUT_PTRACE)",
+            "add_executable(printf IMPORTED)",
+            f"set_target_properties(printf PROPERTIES IMPORTED_LOCATION {shutil.which('printf')})",
+            "ctxconf_add_test(NAME words COMMAND printf [[<%s>]] [[a;b c]] WORKING_DIRECTORY /)",
+            f"ctxconf_add_test(NAME hangs COMMAND {words(HANGS)})",
+            "set_tests_properties(hangs PROPERTIES TIMEOUT 3)")
+        self.configure(prefix)
+        outcomes, output = self.ctest(ok=False)
+        self.assertEqual(outcomes, {
+            "sdk/good": "Passed", "bad": "Failed", "known": "Passed", "stale": "Failed", "missing": "Failed",
+            "silent": "Failed", "words": "Failed", "hangs": "Timeout"}, output)
+        self.assertRegex(output, r"(?m)^\d+: FAIL  pctx\.header\.payload-size .*")
+        self.assertEqual(len(re.findall(r"(?m)^\d+: FAIL  ", output)), 1, output)
+        self.assertIn("cannot start ./no-such-program", output)
+        self.assertIn("<a;b c>", output)
+        self.assertRegex(output, r"(?m)^\d+: exit 5: ")
+        for name, code in (("sdk/good", 0), ("bad", 1), ("silent", 4)):
+            with open(self.build / "ctxconf" / name / "result.json", encoding="utf-8") as file:
+                self.assertEqual(json.load(file)["exit"]["code"], code)
+
+    def test_another_version(self):
+        prefix = self.install()
+        self.project(find="find_package(ctxconf 99 REQUIRED)")
+        self.assertIn("ctxconf", self.configure(prefix, ok=False))
+        self.project('message(STATUS "found: ${ctxconf_FOUND} ${ctxconf_VERSION}")', find="find_package(ctxconf)")
+        self.assertRegex(self.configure(prefix, "--fresh"), r"found: (1|TRUE) \d+\.\d+")
+        os.remove(self.folder / "moved/bin/ctxconf")
+        self.without_ctxconf()
+        self.assertRegex(self.configure(prefix, "--fresh"), "found: (0|FALSE)")
+
+    def test_the_example(self):
+        prefix = self.install()
+        self.configure(prefix, source=EXAMPLES / "cmake")
+        outcomes, output = self.ctest(ok=True)
+        self.assertEqual(outcomes, {"context-of-program": "Passed", "context-of-sdk": "Passed"}, output)
+
+    def copy(self, *lines):
+        shutil.copy(SOURCE / "cmake/ctxconf_add_test.cmake", self.folder)
+        self.project(*lines, find="include(ctxconf_add_test.cmake)")
+
+    def test_a_copy_of_the_file_and_a_program_in_path(self):
+        self.copy(f"ctxconf_add_test(NAME good COMMAND {' '.join(GOOD)} OPTIONS {' '.join(HEADER)})")
+        self.configure()
+        self.assertEqual(self.ctest(ok=True)[0], {"good": "Passed"})
+
+    def test_where_the_program_is(self):
+        self.without_ctxconf()
+        self.copy(f"ctxconf_add_test(NAME good COMMAND {' '.join(GOOD)} OPTIONS {' '.join(HEADER)})")
+        self.assertIn("-DCTXCONF_PROGRAM=/path/to/ctxconf", " ".join(self.configure(ok=False).split()))
+        said = self.configure("-DCTXCONF_PROGRAM=/no/such/ctxconf", ok=False)
+        self.assertIn("CTXCONF_PROGRAM is /no/such/ctxconf, which does not exist", " ".join(said.split()))
+        os.symlink(BIN / "ctxconf", self.folder / "mine")
+        self.configure("-DCTXCONF_PROGRAM=mine")
+        self.assertEqual(self.ctest(ok=True)[0], {"good": "Passed"})
+
+    def test_wrong_arguments(self):
+        for arguments, message in (("NAME a", "NAME and COMMAND are required"),
+                                   ("NAME a COMMAND b MODE judge", "MODE is judge"),
+                                   ("a COMMAND b NAME a", "unknown, or without a value: a"),
+                                   ("NAME a COMMAND b MODE", "unknown, or without a value: MODE")):
+            with self.subTest(arguments):
+                self.copy(f"ctxconf_add_test({arguments})")
+                self.assertIn(message, " ".join(self.configure(ok=False).split()))
+
+    def test_a_host_without_ptrace(self):
+        fake = self.write("fake", '#!/bin/sh\n[ "$1" = list ] || exit 3\necho "no   ptrace               refused"\n', 0o755)
+        self.copy("ctxconf_add_test(NAME skipped COMMAND true SKIP_WITHOUT_PTRACE)",
+                  "ctxconf_add_test(NAME failed COMMAND true)")
+        self.configure(f"-DCTXCONF_PROGRAM={fake}")
+        self.assertEqual(self.ctest(ok=False)[0], {"skipped": "Skipped", "failed": "Failed"})
+
+
+if __name__ == "__main__":
+    leftovers.heed_signals()
+    unittest.main()
