@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Judges programs from CTest, as a project that has nothing but ctxconf would.
+"""Judges programs from CTest and pytest, as a project that has nothing but ctxconf would.
 
 usage: examples_test.py SOURCE_DIR BUILD_DIR CMAKE
 """
 
+import importlib.util
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 import leftovers
 
@@ -25,9 +27,16 @@ CTEST = shutil.which("ctest", path=str(pathlib.Path(CMAKE).parent)) or "ctest"
 DEADLINE_S = 300
 GOOD = [str(BIN / "process_writer"), "--good", "default"]
 WRONG_SIZE = [str(BIN / "process_writer"), "--bad", "pctx.header.payload-size"]
+MICROSECONDS = [str(BIN / "process_writer"), "--bad", "pctx.header.timestamp-nanoseconds"]
+CRASHES = ["sh", "-c", " ".join(GOOD) + "; kill -SEGV $$"]
+COLOURED = ["printf", r"\033[31mred"]
 MISSING = ["./no-such-program"]
 HANGS = ["sleep", "997"]
 HEADER = ["--only", "pctx.header.*"]
+RULE = "The 32-bit field at offset 12 is the exact length of the encoded message."
+SAW = "payload_size is 261, but decoding stopped at offset 260"
+UNOBSERVABLE = "unobservable: clocks were read without system calls; to see it: --faults, or --hide-vdso"
+NOT_APPLICABLE = "n/a (arch): the program is 64-bit"
 
 
 class ExampleTest(unittest.TestCase):
@@ -171,6 +180,91 @@ class CMakeTest(ExampleTest):
                   "ctxconf_add_test(NAME failed COMMAND true)")
         self.configure(f"-DCTXCONF_PROGRAM={fake}")
         self.assertEqual(self.ctest(ok=False)[0], {"skipped": "Skipped", "failed": "Failed"})
+
+
+@unittest.skipIf(importlib.util.find_spec("pytest") is None, "needs python3-pytest")
+class PytestTest(ExampleTest):
+    def pytest(self, *words, ok):
+        """Outcome and text of each case of each program."""
+        output = self.call(sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--junitxml=cases.xml", *words, ok=ok)
+        cases = {}
+        for case in xml.etree.ElementTree.parse(self.folder / "cases.xml").iter("testcase"):
+            child = case.find("*")
+            outcome = (case.get("classname").rpartition(".")[2], "passed", "") if child is None else (
+                case.get("classname").rpartition(".")[2], child.tag, f"{child.get('message')}\n{child.text}")
+            cases.setdefault(outcome[0], {})[case.get("name")] = outcome[1:]
+        return cases, output
+
+    def module(self, **programs):
+        for name in ("pytest_ctxconf.py", "conftest.py"):
+            shutil.copy(EXAMPLES / "pytest" / name, self.folder)
+        lines = [f"test_{name} = Conformance({arguments})" for name, arguments in programs.items()]
+        self.write("test_sdk.py", "\n".join(["from pytest_ctxconf import Conformance", *lines, ""]))
+
+    def outcomes(self, cases, outcome):
+        return {name: text for name, (what, text) in cases.items() if what == outcome}
+
+    def test_each_requirement_is_a_case(self):
+        def program(command, *options):
+            return f"*{command!r}, options={HEADER + list(options)!r}"
+        known = str(self.expectations("fail"))
+        self.module(bad=program(WRONG_SIZE), good=program(GOOD), crashes=program(CRASHES),
+                    known=program(WRONG_SIZE, "--expect", known), stale=program(GOOD, "--expect", known),
+                    warns=program(MICROSECONDS), strict=program(MICROSECONDS, "--strict"))
+        cases, output = self.pytest(ok=False)
+        failed = {name: self.outcomes(all_of, "failure") for name, all_of in cases.items()}
+        self.assertEqual({name: set(some) for name, some in failed.items()}, {
+            "test_bad": {"pctx.header.payload-size"}, "test_good": set(), "test_crashes": {"run"}, "test_known": set(),
+            "test_stale": {"run"}, "test_warns": set(), "test_strict": {"pctx.header.timestamp-nanoseconds"}}, output)
+        for text in (RULE, SAW, "/memfd:OTEL_CTX (deleted)", "why "):
+            self.assertIn(text, failed["test_bad"]["pctx.header.payload-size"])
+        self.assertIn("died of SIGSEGV", failed["test_crashes"]["run"])
+        self.assertIn("exit code 5", failed["test_stale"]["run"])
+        self.assertRegex(output, r"PytestWarning: warn: pctx\.header\.timestamp-nanoseconds")
+        good, skipped = cases["test_good"], self.outcomes(cases["test_good"], "skipped")
+        self.assertEqual(good["pctx.header.payload-size"], ("passed", ""))
+        self.assertEqual(good["run"], ("passed", ""))
+        self.assertIn(UNOBSERVABLE, skipped["pctx.header.timestamp-clock"])
+        self.assertIn(NOT_APPLICABLE, skipped["pctx.header.wide-fields-on-32-bit"])
+        self.assertIn("not selected", skipped["pctx.update.visible"])
+        self.assertIn("https://bugs.example/1", self.outcomes(cases["test_known"], "skipped")["pctx.header.payload-size"])
+        self.assertTrue((self.folder / "ctxconf-out/test_sdk.py/test_good/report.html").exists())
+
+    def test_no_result_is_one_failure(self):
+        self.module(missing=repr(MISSING[0]), silent="'true'", coloured=f"*{COLOURED!r}",
+                    hangs=f"*{HANGS!r}, timeout=2", mute="'sleep', '997', mode='run', options=['--timeout-scale', '0.05']",
+                    usage="'true', options=['--no-such-option']")
+        cases, output = self.pytest(ok=False)
+        for name, text in (("missing", "cannot start ./no-such-program"), ("silent", "no published context was seen"),
+                           ("coloured", r"\x1b[31mred"), ("hangs", "did not end within 2 s"),
+                           ("mute", "did not say hello"), ("usage", "--no-such-option")):
+            with self.subTest(name):
+                failed = self.outcomes(cases["test_" + name], "failure")
+                self.assertEqual(len(failed), 1)
+                self.assertIn(text, *failed.values())
+                self.assertEqual(len(self.outcomes(cases["test_" + name], "skipped")) + 1, len(cases["test_" + name]))
+        self.assertNotIn("\x1b", output)
+
+    def test_one_requirement(self):
+        self.module(bad=f"*{WRONG_SIZE!r}")
+        self.assertIn("1 failed", self.pytest("test_sdk.py::test_bad::pctx.header.payload-size", ok=False)[1])
+        self.assertIn("1 passed", self.pytest("test_sdk.py::test_bad::pctx.header.version", ok=True)[1])
+
+    def test_without_ctxconf(self):
+        self.module(good=f"*{GOOD!r}")
+        self.environment["CTXCONF_PROGRAM"] = "/no/such/ctxconf"
+        self.assertIn("CTXCONF_PROGRAM is /no/such/ctxconf, which is not a program", self.pytest(ok=False)[1])
+        self.environment["CTXCONF_PROGRAM"] = str(BIN / "ctxconf")
+        self.without_ctxconf()
+        self.pytest("-k", "pctx.header.version", ok=True)
+        del self.environment["CTXCONF_PROGRAM"]
+        self.assertIn("add its bin folder to PATH, or set CTXCONF_PROGRAM", self.pytest(ok=False)[1])
+
+    def test_the_example(self):
+        shutil.copytree(EXAMPLES / "pytest", self.folder, dirs_exist_ok=True)
+        cases, _ = self.pytest(ok=True)
+        self.assertEqual(set(cases), {"test_program", "test_sdk"})
+        self.assertEqual(cases["test_sdk"]["pctx.header.signature"], ("passed", ""))
 
 
 if __name__ == "__main__":
