@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Judges programs from CTest and pytest, as a project that has nothing but ctxconf would.
+"""Judges programs from CTest, pytest and go test, as a project that has nothing but ctxconf would.
 
 usage: examples_test.py SOURCE_DIR BUILD_DIR CMAKE
 """
@@ -265,6 +265,99 @@ class PytestTest(ExampleTest):
         cases, _ = self.pytest(ok=True)
         self.assertEqual(set(cases), {"test_program", "test_sdk"})
         self.assertEqual(cases["test_sdk"]["pctx.header.signature"], ("passed", ""))
+
+
+@unittest.skipIf(shutil.which("go") is None, "needs go: golang-go, or from go.dev")
+class GoTest(ExampleTest):
+    def setUp(self):
+        super().setUp()
+        # The compiled standard library is kept from run to run.
+        self.environment |= {"GOCACHE": str(BUILD / "go-cache"), "GOPATH": str(self.folder / "gopath"), "GOPROXY": "off",
+                             "GOFLAGS": "-count=1", "GOTOOLCHAIN": "local", "GOENV": "off", "GO111MODULE": "on"}
+        self.module = self.folder / "ctxconftest"
+        shutil.copytree(EXAMPLES / "go/ctxconftest", self.module)
+
+    def go(self, *words, ok):
+        """Outcome and text of each test."""
+        output = self.call("go", "test", "-json", *words, ok=ok, cwd=self.module)
+        outcomes, texts = {}, {}
+        for line in output.splitlines():
+            event = json.loads(line) if line.startswith("{") else {}
+            name = event.get("Test")
+            if event.get("Action") == "output":
+                texts[name] = texts.get(name, "") + event["Output"]
+            elif event.get("Action") in ("pass", "fail", "skip") and name:
+                outcomes[name] = event["Action"]
+        return outcomes, texts, output
+
+    def programs(self, **programs):
+        lines = ["package ctxconftest_test", 'import ("testing"; "time"; "example.com/ctxconftest")',
+                 "const second = time.Second"]
+        for name, (command, *more) in programs.items():
+            fields = ", ".join([f"Command: {self.strings(command)}", *more])
+            lines.append(f"func Test{name}(t *testing.T) {{ ctxconftest.Judge(t, ctxconftest.Program{{{fields}}}) }}")
+        (self.module / "context_test.go").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def strings(self, words):
+        return "[]string{" + ", ".join(map(json.dumps, words)) + "}"
+
+    def only_header(self, *options):
+        return f"Options: {self.strings(HEADER + list(options))}"
+
+    def test_each_requirement_is_a_subtest(self):
+        known = self.only_header("--expect", str(self.expectations("fail")))
+        self.programs(Bad=(WRONG_SIZE, self.only_header(), 'Out: "reports/bad"'), Good=(GOOD, self.only_header()),
+                      Crashes=(CRASHES, self.only_header()), Known=(WRONG_SIZE, known), Stale=(GOOD, known),
+                      Warns=(MICROSECONDS, self.only_header()), Strict=(MICROSECONDS, self.only_header("--strict")))
+        outcomes, texts, output = self.go(ok=False)
+        self.assertEqual({name for name, what in outcomes.items() if what == "fail"}, {
+            "TestBad", "TestBad/pctx.header.payload-size", "TestCrashes", "TestStale", "TestStrict",
+            "TestStrict/pctx.header.timestamp-nanoseconds"}, output)
+        for text in (RULE, SAW, "/memfd:OTEL_CTX (deleted)", "why "):
+            self.assertIn(text, texts["TestBad/pctx.header.payload-size"])
+        self.assertIn("died of SIGSEGV", texts["TestCrashes"])
+        self.assertIn("exit code 5", texts["TestStale"])
+        self.assertIn("warn: MUST", texts["TestWarns/pctx.header.timestamp-nanoseconds"])
+        self.assertEqual(outcomes["TestGood/pctx.header.payload-size"], "pass")
+        for name, text in (("TestGood/pctx.header.timestamp-clock", UNOBSERVABLE),
+                           ("TestGood/pctx.header.wide-fields-on-32-bit", NOT_APPLICABLE),
+                           ("TestKnown/pctx.header.payload-size", "https://bugs.example/1")):
+            self.assertEqual(outcomes[name], "skip")
+            self.assertIn(text, texts[name])
+        self.assertTrue((self.module / "reports/bad/report.html").exists())
+
+    def test_no_result_is_a_failure(self):
+        self.programs(Missing=(MISSING,), Silent=(["true"],), Usage=(["true"], 'Options: []string{"--no-such-option"}'),
+                      Hangs=(HANGS, "Timeout: 2 * second"),
+                      Mute=(HANGS, 'Mode: "run"', 'Options: []string{"--timeout-scale", "0.05"}'))
+        outcomes, texts, output = self.go(ok=False)
+        for name, text in (("TestMissing", "cannot start ./no-such-program"), ("TestSilent", "no published context was seen"),
+                           ("TestUsage", "--no-such-option"), ("TestHangs", "did not end within 2s"),
+                           ("TestMute", "did not say hello")):
+            with self.subTest(name):
+                self.assertEqual(outcomes[name], "fail", output)
+                self.assertIn(text, texts[name])
+                self.assertNotIn("pass", {what for each, what in outcomes.items() if each.startswith(name + "/")})
+
+    def test_without_ctxconf(self):
+        self.programs(Good=(GOOD, self.only_header()))
+        self.environment["CTXCONF_PROGRAM"] = "/no/such/ctxconf"
+        self.assertIn("/no/such/ctxconf", self.go(ok=False)[1]["TestGood"])
+        self.environment["CTXCONF_PROGRAM"] = str(BIN / "ctxconf")
+        self.without_ctxconf()
+        self.go(ok=True)
+        del self.environment["CTXCONF_PROGRAM"]
+        self.assertIn("add its bin folder to PATH, or set CTXCONF_PROGRAM", self.go(ok=False)[1]["TestGood"])
+
+    def test_the_deadline_of_go_test(self):
+        self.programs(Hangs=(HANGS,))
+        self.assertIn("did not end within", self.go("-timeout", "33s", ok=False)[1]["TestHangs"])
+
+    def test_the_example(self):
+        self.call("go", "vet", ".", ok=True, cwd=self.module)
+        outcomes, _, output = self.go(ok=True)
+        self.assertEqual(outcomes["TestProgram/pctx.header.signature"], "pass", output)
+        self.assertEqual(outcomes["TestSDK/pctx.header.signature"], "pass", output)
 
 
 if __name__ == "__main__":

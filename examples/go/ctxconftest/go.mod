@@ -1,0 +1,3 @@
+module example.com/ctxconftest
+
+go 1.19
