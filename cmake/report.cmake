@@ -3,8 +3,10 @@ ctxconf_embed(page_parts conformance/report/page_parts.h
   conformance/report/page.css conformance/report/page.js)
 ctxconf_library(ctxconf_report
   SRCS conformance/report/console.cc conformance/report/digest.cc conformance/report/escape.cc
+       conformance/report/exposition.cc
        conformance/report/fault_table.cc conformance/report/html.cc conformance/report/junit.cc
        conformance/report/markdown.cc conformance/report/operation_figure.cc
+       conformance/report/process_lines.cc
        conformance/report/redact.cc conformance/report/result_json.cc conformance/report/wording.cc
   DEPS ctxconf_golden ctxconf_page_parts ctxconf_verdict ctxconf_fmt ${json})
 target_link_libraries(ctxconf_report PRIVATE ctxconf_md)
@@ -15,9 +17,11 @@ ctxconf_program(report_samples
   DEPS ctxconf_report ctxconf_sample_runs)
 ctxconf_test(report_test
   SRCS conformance/report/console_test.cc conformance/report/digest_test.cc
-       conformance/report/escape_test.cc conformance/report/fault_table_test.cc
+       conformance/report/escape_test.cc conformance/report/exposition_test.cc
+       conformance/report/fault_table_test.cc
        conformance/report/html_test.cc
        conformance/report/junit_test.cc conformance/report/markdown_test.cc
+       conformance/report/process_lines_test.cc
        conformance/report/redact_test.cc conformance/report/result_json_test.cc
   DEPS ctxconf_report ctxconf_sample_runs)
 ctxconf_script_test(check_reports

@@ -369,6 +369,15 @@ std::uint32_t personality_of(pid_t pid) {
   return living ? personality_in(*living) : 0;
 }
 
+std::string command_name(pid_t pid) {
+  const auto process = ProcDir::open(pid);
+  if (!process) return {};
+  auto name = process->read_file("comm", kSmallFileLimit);
+  if (!name) return {};
+  if (name->ends_with('\n')) name->pop_back();
+  return *std::move(name);
+}
+
 char thread_state(pid_t tid) {
   const auto thread = ProcDir::open(tid);
   if (!thread) return '?';

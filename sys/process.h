@@ -28,6 +28,9 @@ struct ProcessFacts {
 };
 // ESRCH: no such process. EACCES/EPERM: no permission to inspect it.
 Result<ProcessFacts> process_facts(pid_t pid);
+// The name of its main thread, at most 15 bytes; hostile; empty if it cannot be read. Every user
+// may read it.
+std::string command_name(pid_t pid);
 // The same as ProcessFacts::personality, without the rest; 0 if it cannot be read.
 std::uint32_t personality_of(pid_t pid);
 // Returns the state that /proc/TID/stat gives a thread, '?' if it cannot be read. A leader that has

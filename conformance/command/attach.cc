@@ -6,69 +6,84 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "conformance/command/command.h"
 #include "conformance/command/judging.h"
+#include "conformance/command/metrics_file.h"
 #include "conformance/command/options.h"
 #include "conformance/command/print.h"
+#include "conformance/judge/process_verdicts.h"
+#include "conformance/report/exposition.h"
+#include "conformance/report/process_lines.h"
 #include "conformance/rules/state_rules.h"
 #include "conformance/text/ascii.h"
 #include "conformance/verdict/exit_code.h"
+#include "conformance/version.h"
+#include "sys/process.h"
 
 namespace ctxconf::conformance {
 namespace {
 
 using std::chrono::milliseconds;
 
-int attach_to(const JudgeOptions& options, const std::vector<std::string>& pids, bool all) {
-  if (all == !pids.empty()) {
+struct AttachCommand {
+  CommonOptions common;
+  std::vector<std::string> pids;
+  bool all = false;
+  bool json = false;
+  std::string metrics;  // a file; empty: none
+};
+
+int read_pids(const AttachCommand& command, std::vector<pid_t>& out) {
+  if (command.all == !command.pids.empty()) {
     return complain(kExitUsage, "attach: give a pid or --all",
                     "ctxconf attach [options] PID | --all");
   }
-  AttachOptions attach;
-  attach.limits.judge = &state_judge();
-  for (const auto& text : pids) {
+  for (const auto& text : command.pids) {
     const auto pid = number_from<pid_t>(text);
     if (!pid || *pid <= 0) return complain(kExitUsage, "attach: " + text + " is not a process id");
-    attach.pids.push_back(*pid);
+    out.push_back(*pid);
   }
-  std::ranges::sort(attach.pids);
-  attach.pids.erase(std::ranges::unique(attach.pids).begin(), attach.pids.end());
-  if (options.run_for) attach.watch_for = *options.run_for;
-  for (milliseconds* limit : {&attach.watch_for, &attach.memory_deadline, &attach.memory_budget,
-                              &attach.time_for_all, &attach.late_look}) {
+  std::ranges::sort(out);
+  out.erase(std::ranges::unique(out).begin(), out.end());
+  return 0;
+}
+
+AttachOptions attach_options(const JudgeOptions& options, std::vector<pid_t> pids) {
+  AttachOptions out;
+  out.pids = std::move(pids);
+  out.limits.judge = &state_judge();
+  if (options.run_for) out.watch_for = *options.run_for;
+  for (milliseconds* limit : {&out.watch_for, &out.memory_deadline, &out.memory_budget,
+                              &out.time_for_all, &out.late_look}) {
     *limit = std::chrono::duration_cast<milliseconds>(*limit * options.timeout_scale);
   }
-  attach.unreachable = give_up_on;
-  const Prepared prepared = prepare(options);
-  if (prepared.exit_code != 0) return prepared.exit_code;
-  if (const int code = check_proc("attach"); code != 0) return code;
-  if (const int code = prepare_output(prepared); code != 0) return code;
-  std::vector<std::string> target = pids;
-  if (all) target = {"--all"};
-  Timeline timeline = begin_timeline(options, Mode::kAttach, std::move(target));
-  const auto begin = std::chrono::steady_clock::now();
-  const auto recorded = record_attach(attach, timeline);
-  if (!recorded) {
-    const auto& e = recorded.error();
-    std::string advice = "`ctxconf doctor` says what this host allows";
-    if (e.err == ESRCH || e.err == ENOENT) advice = "no such process: `ps` shows those that run";
-    if (e.err == EPERM || e.err == EACCES) {
-      advice = "run as the process's user or as root, with CAP_SYS_PTRACE in a container";
-    }
-    return complain(kExitUnreachable, "cannot attach: " + sys::to_string(e), advice);
+  out.unreachable = give_up_on;
+  return out;
+}
+
+int complain_unreachable(const sys::Error& e) {
+  std::string advice = "`ctxconf doctor` says what this host allows";
+  if (e.err == ESRCH || e.err == ENOENT) advice = "no such process: `ps` shows those that run";
+  if (e.err == EPERM || e.err == EACCES) {
+    advice = "run as the process's user or as root, with CAP_SYS_PTRACE in a container";
   }
-  timeline.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  // A process that cannot be read is unreachable; that does not mean that it has no context.
-  std::string unreachable;
+  return complain(kExitUnreachable, "cannot attach: " + sys::to_string(e), advice);
+}
+
+// A process that cannot be read is unreachable; that does not mean that it has no context. Empty:
+// the processes could be reached.
+std::string unreachable_in(const Timeline& timeline, bool all) {
+  std::string unseen;
   std::string unread;
   std::size_t readable = 0;
   for (const auto& p : timeline.processes) {
-    const bool unseen =
+    const bool is_unseen =
         std::ranges::all_of(p.images, [](const Image& image) { return image.snapshots.empty(); });
-    if (!all && unseen)
-      unreachable = fmt::format("process {} ended before it could be examined", p.pid);
+    if (!all && is_unseen)
+      unseen = fmt::format("process {} ended before it could be examined", p.pid);
     for (const auto& image : p.images) {
       if (image.unread.empty()) {
         ++readable;
@@ -78,18 +93,86 @@ int attach_to(const JudgeOptions& options, const std::vector<std::string>& pids,
     }
   }
   // With --all, the others are judged.
-  if (!unread.empty() && (!all || readable == 0)) unreachable = unread;
-  const int code = conclude_run(options, prepared, timeline, "attach", unreachable);
+  return !unread.empty() && (!all || readable == 0) ? unread : unseen;
+}
+
+ProcessVerdicts verdicts_of(const Attached& attached, Timeline& timeline,
+                            const std::vector<const Requirement*>& selected, bool strict) {
+  ProcessVerdicts out;
+  out.processes = judge_each(timeline, selected, strict);
+  out.without_context = attached.without_context;
+  out.unread_omitted = attached.unread_omitted;
+  for (const UnreadProcess& u : attached.unread) {
+    ProcessVerdict& verdict = out.processes.emplace_back();
+    verdict.pid = u.pid;
+    verdict.state = ProcessState::kUnread;
+    verdict.command = u.command;
+    verdict.unread = u.why;
+  }
+  std::ranges::sort(out.processes, {}, &ProcessVerdict::pid);
+  return out;
+}
+
+ExpositionRun exposition_run(const Timeline& timeline) {
+  constexpr std::uint64_t kSecond = 1'000'000'000;
+  return {.version = kVersionText,
+          .commit = kCommitText,
+          .ended_at = sys::realtime_now_ns() / kSecond,
+          .seconds = timeline.seconds};
+}
+
+// Judges each process for --metrics and --json.
+void report_each(const AttachCommand& command, const Attached& attached,
+                 const std::optional<MetricsFile>& file, Timeline& timeline, Prepared& prepared) {
+  if (!file && !command.json) return;
+  auto verdicts = verdicts_of(attached, timeline, prepared.selected, command.common.judge.strict);
+  if (file) {
+    const auto written = file->write(to_exposition(exposition_run(timeline), verdicts));
+    if (!written) prepared.unwritten = "--metrics: " + sys::to_string(written.error());
+  }
+  if (command.json) {
+    prepared.report = [verdicts = std::move(verdicts)](const RunResult& run) {
+      return to_process_lines(run, verdicts);
+    };
+  }
+}
+
+int open_metrics(const std::string& path, std::optional<MetricsFile>& out) {
+  if (path.empty()) return 0;
+  auto file = MetricsFile::at(path);
+  if (!file) {
+    return complain(kExitUsage, "--metrics: " + sys::to_string(file.error()),
+                    "name a file in a directory that exists and that you may write to");
+  }
+  out = *std::move(file);
+  return 0;
+}
+
+int attach_to(const AttachCommand& command) {
+  const JudgeOptions& options = command.common.judge;
+  std::vector<pid_t> pids;
+  if (const int code = read_pids(command, pids); code != 0) return code;
+  const AttachOptions attach = attach_options(options, std::move(pids));
+  Prepared prepared = prepare(options);
+  if (prepared.exit_code != 0) return prepared.exit_code;
+  std::optional<MetricsFile> file;
+  if (const int code = open_metrics(command.metrics, file); code != 0) return code;
+  if (const int code = check_proc("attach"); code != 0) return code;
+  if (const int code = prepare_output(prepared); code != 0) return code;
+  Timeline timeline = begin_timeline(
+      options, Mode::kAttach, command.all ? std::vector<std::string>{"--all"} : command.pids);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto recorded = record_attach(attach, timeline);
+  if (!recorded) return complain_unreachable(recorded.error());
+  timeline.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  report_each(command, *recorded, file, timeline, prepared);
+  const int code =
+      conclude_run(options, prepared, timeline, "attach", unreachable_in(timeline, command.all));
   if (!recorded->left_a_thread) return code;
   std::fflush(nullptr);
   _exit(code);
 }
-
-struct AttachCommand {
-  CommonOptions common;
-  std::vector<std::string> pids;
-  bool all = false;
-};
 
 }  // namespace
 
@@ -103,13 +186,19 @@ Command attach_command(CLI::App& app, const Words& command_line) {
   add_expected_ids(*sub, o->common);
   add_timing(*sub, o->common, "how long to watch the processes; default: 1s");
   sub->add_flag("--all", o->all, "judge every process of this machine that publishes");
+  sub->add_flag("--json", o->json,
+                "print a line of JSON for each process, and one about the run, instead of the\n"
+                "report");
+  sub->add_option("--metrics", o->metrics,
+                  "write the verdicts about each process to this file, for the textfile collector\n"
+                  "of Prometheus node_exporter; its name must end with .prom there");
   sub->add_option("PID", o->pids, "the processes to judge; exit 4 if one has published nothing");
 
   return {.app = sub,
           .run =
               [o, command_line](const Words& /*program*/) {
                 if (const int code = settle(o->common, command_line); code != 0) return code;
-                return attach_to(o->common.judge, o->pids, o->all);
+                return attach_to(*o);
               },
           .takes = nullptr};
 }

@@ -308,7 +308,9 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
     }
   }
   if (prepared.is_told) return run.exit_code;
-  const int code = print(to_console(run, options.console), run.exit_code);
+  const std::string report =
+      prepared.report ? prepared.report(run) : to_console(run, options.console);
+  const int code = print(report, run.exit_code);
   if (code != run.exit_code && prepared.out) {
     // The reports have the same exit code.
     ending.unwritten = kNotPrinted;

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,7 +32,9 @@ struct Prepared {
   bool partial = false;             // the recording is incomplete
   std::string seed;                 // of the testee's values; empty: none
   bool is_told = false;             // stderr says why nothing is judged: print no report
-  int exit_code = 0;                // not 0: stderr says why; stop
+  // Makes what is printed instead of the report for a console; null: nothing does.
+  std::function<std::string(const RunResult&)> report;
+  int exit_code = 0;  // not 0: stderr says why; stop
 };
 Prepared prepare(const JudgeOptions& options, Role role = Role::kWriter);
 

@@ -80,7 +80,8 @@ std::vector<std::string> OutputFolder::regular_files() const {
   return out;
 }
 
-sys::Result<> OutputFolder::write(const std::string& name, std::string_view text) const {
+sys::Result<> OutputFolder::write(const std::string& name, std::string_view text,
+                                  std::optional<mode_t> mode) const {
   const sys::EndingSignals held_back;
   std::uint64_t random = 0;
   if (getrandom(&random, sizeof random, 0) != sizeof random) {
@@ -90,6 +91,7 @@ sys::Result<> OutputFolder::write(const std::string& name, std::string_view text
   const int fd = openat(directory_.get(), temporary.c_str(), kNewFile, 0666);
   if (fd < 0) return sys::fail("write", errno, prefix_ + name);
   int err = sys::write_all(fd, text);
+  if (err == 0 && mode && fchmod(fd, *mode) != 0) err = errno;
   // A network file system may report only now that it is full.
   if (close(fd) != 0 && err == 0) err = errno;
   if (err == 0 &&

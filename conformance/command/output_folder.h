@@ -2,6 +2,9 @@
 // Existing files in it are never written through, waited for or followed.
 #pragma once
 
+#include <sys/types.h>
+
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,8 +33,9 @@ class OutputFolder {
   std::vector<std::string> regular_files() const;
 
   // Replaces the file atomically, through a new file with an unpredictable name. The signals of
-  // EndingSignals leave no such file.
-  sys::Result<> write(const std::string& name, std::string_view text) const;
+  // EndingSignals leave no such file. A `mode` does not depend on the umask.
+  sys::Result<> write(const std::string& name, std::string_view text,
+                      std::optional<mode_t> mode = std::nullopt) const;
   // Replaces the file by a new, empty one.
   sys::Result<sys::Fd> create(const std::string& name) const;
   // Removes an entry. Succeeds if it does not exist; leaves a directory.

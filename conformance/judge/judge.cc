@@ -11,7 +11,11 @@
 namespace ctxconf::conformance {
 
 RunResult judge(const Timeline& t, const std::vector<const Requirement*>& selected) {
-  const auto evidence = evidence_of(t);
+  return judge(t, evidence_of(t), selected);
+}
+
+RunResult judge(const Timeline& t, const std::vector<ImageEvidence>& evidence,
+                const std::vector<const Requirement*>& selected) {
   const auto scenes = scenes_of(t);
   RunResult out;
   Told told;

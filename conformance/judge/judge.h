@@ -9,6 +9,7 @@
 #include "conformance/evidence/session.h"
 #include "conformance/evidence/timeline.h"
 #include "conformance/requirements/catalogue.h"
+#include "conformance/rules/evidence.h"
 #include "conformance/verdict/run_result.h"
 
 namespace ctxconf::conformance {
@@ -45,5 +46,8 @@ Oddities oddities_of(const Session& session);
 // Fills what follows from the evidence: images, results, problems, notes, host.
 // Expectations, totals and exit code come later (verdict/).
 RunResult judge(const Timeline& timeline, const std::vector<const Requirement*>& selected);
+// The same with evidence_of() the timeline.
+RunResult judge(const Timeline& timeline, const std::vector<ImageEvidence>& evidence,
+                const std::vector<const Requirement*>& selected);
 
 }  // namespace ctxconf::conformance

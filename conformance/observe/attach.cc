@@ -112,7 +112,15 @@ void follow(AttachedProcess& w, const SnapshotLimits& limits, ModuleCache& modul
   start_image(w, key, limits, modules);
 }
 
-sys::Result<std::vector<pid_t>> publishing_processes(Timeline& timeline) {
+void add_unread(pid_t pid, std::string why, Attached& attached) {
+  if (attached.unread.size() == kMostUnread) {
+    ++attached.unread_omitted;
+    return;
+  }
+  attached.unread.push_back({pid, sys::command_name(pid), std::move(why)});
+}
+
+sys::Result<std::vector<pid_t>> publishing_processes(Timeline& timeline, Attached& attached) {
   CTX_ASSIGN_OR_RETURN(all, sys::process_list());
   const std::vector<std::string> prefixes(abi::kMappingNamePrefixes.begin(),
                                           abi::kMappingNamePrefixes.end());
@@ -122,8 +130,12 @@ sys::Result<std::vector<pid_t>> publishing_processes(Timeline& timeline) {
     if (pid == getpid()) continue;
     const auto found = sys::find_all_mappings(pid, prefixes);
     if (!found) {
-      if (found.error().err != ESRCH) ++refused;
-    } else if (!found->empty()) {
+      if (found.error().err == ESRCH) continue;
+      ++refused;
+      add_unread(pid, sys::to_string(found.error()), attached);
+    } else if (found->empty()) {
+      ++attached.without_context;
+    } else {
       out.push_back(pid);
     }
   }
@@ -180,11 +192,11 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
     if (options.unreachable) options.unreachable(pid);
   });
   std::vector<pid_t> pids = options.pids;
+  Attached out;
   if (all) {
-    CTX_ASSIGN_OR_RETURN(found, publishing_processes(timeline));
+    CTX_ASSIGN_OR_RETURN(found, publishing_processes(timeline, out));
     pids = std::move(found);
   }
-  Attached out;
   // What the work uses must live as long as the work, which may be longer than this call.
   const auto modules = std::make_shared<ModuleCache>();
   std::vector<std::shared_ptr<AttachedProcess>> watched;
@@ -211,8 +223,9 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
       why = "a look at its memory took " + std::to_string(options.late_look.count()) +
             " ms after the time for all processes was over";
     }
-    timeline.notes.push_back("process " + std::to_string(pid) + " was left out: " + why +
-                             " (userfaultfd, FUSE)");
+    why += " (userfaultfd, FUSE)";
+    timeline.notes.push_back("process " + std::to_string(pid) + " was left out: " + why);
+    add_unread(pid, std::move(why), out);
     if (timeline.incomplete.empty()) timeline.incomplete = timeline.notes.back();
     return false;
   };

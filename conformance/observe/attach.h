@@ -6,7 +6,9 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "conformance/evidence/timeline.h"
@@ -33,10 +35,23 @@ struct AttachOptions {
   std::chrono::milliseconds late_look{2000};
 };
 
+// A process of which nothing could be recorded.
+struct UnreadProcess {
+  pid_t pid = 0;
+  std::string command;  // sys::command_name(); hostile
+  std::string why;
+};
+
+inline constexpr std::size_t kMostUnread = 4096;
+
 struct Attached {
   // A thread of ours waits in the kernel for a page that does not arrive. Only _exit() and signals
   // end this process for certain.
   bool left_a_thread = false;
+  // With all processes:
+  std::vector<UnreadProcess> unread;  // at most kMostUnread
+  std::size_t unread_omitted = 0;     // over that limit
+  std::size_t without_context = 0;    // have no mapping named OTEL_CTX
 };
 
 // Appends processes and notes to `timeline`. With one pid, the error says why it cannot be observed

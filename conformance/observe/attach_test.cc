@@ -200,7 +200,9 @@ TEST_F(AttachTest, FindsEveryProcessThatPublishes) {
 TEST_F(AttachTest, LeavesOutProcessesThatDoNotPublish) {
   const PipedChild idle([](int to) { say(to, "ready"); });
   EXPECT_EQ(idle.hear(), "ready");
-  ASSERT_TRUE(record_attach(watching({}, 0ms), timeline_));
+  const auto all = record_attach(watching({}, 0ms), timeline_);
+  ASSERT_TRUE(all);
+  EXPECT_GT(all->without_context, 0U);
   EXPECT_EQ(process_of(timeline_, idle.pid()), nullptr);
   // By its pid it is examined, and nothing is found.
   ASSERT_TRUE(record_attach(watching({idle.pid()}, 0ms), timeline_));
@@ -217,6 +219,15 @@ TEST_F(AttachTest, SaysThatThereIsNoSuchProcess) {
   EXPECT_THAT(timeline_.processes, IsEmpty());
 }
 
+// "unread: 12 (sshd) 13 (cron)"
+std::string unread_in(const Attached& attached) {
+  std::string out = "unread:";
+  for (const UnreadProcess& u : attached.unread) {
+    out += " " + std::to_string(u.pid) + " (" + u.command + ")";
+  }
+  return out;
+}
+
 TEST_F(AttachTest, SaysThatAProcessMayNotBeLookedAt) {
   const PipedChild closed([](int to) {
     if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0) say(to, "ready");
@@ -229,12 +240,14 @@ TEST_F(AttachTest, SaysThatAProcessMayNotBeLookedAt) {
     std::string heard = one ? "recorded" : std::strerror(one.error().err);
     const auto all = record_attach(watching({}, 0ms), t);
     for (const auto& n : t.notes) heard += "\n" + n;
+    if (all) heard += "\n" + unread_in(*all);
     say(to, all ? heard : "error");
   });
   const auto heard = observer.hear();
   EXPECT_THAT(heard,
               AnyOf(HasSubstr("Permission denied\n"), HasSubstr("Operation not permitted\n")));
   EXPECT_THAT(heard, ContainsRegex("\n[1-9][0-9]* processes could not be examined"));
+  EXPECT_THAT(heard, ContainsRegex("\nunread:.* " + std::to_string(closed.pid()) + " [(]"));
 }
 
 // What a process says that attaches to all: its notes, and whether it recorded `pid`. A thread of
@@ -246,6 +259,7 @@ std::string heard_of(pid_t pid, const AttachOptions& options) {
     std::string heard = all && all->left_a_thread ? "left a thread" : "none left";
     for (const auto& n : t.notes) heard += "\n" + n;
     heard += "\nincomplete: " + t.incomplete;
+    if (all) heard += "\n" + unread_in(*all);
     if (process_of(t, pid) != nullptr) heard += "\nrecorded";
     say(to, heard);
   });
@@ -261,6 +275,7 @@ TEST_F(AttachTest, LeavesOutAProcessWhoseCopiesTakeTooLongTogether) {
   EXPECT_THAT(heard, HasSubstr("\nprocess " + std::to_string(writer.pid()) +
                                " was left out: copies of its memory took 0 ms in all"));
   EXPECT_THAT(heard, ContainsRegex("\nincomplete: process [0-9]+ was left out: copies"));
+  EXPECT_THAT(heard, ContainsRegex("\nunread:.* " + std::to_string(writer.pid()) + " [(]"));
   EXPECT_THAT(heard, Not(HasSubstr("\nrecorded")));
 }
 

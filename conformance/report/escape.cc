@@ -65,10 +65,11 @@ bool is_active(char32_t c) {
 
 constexpr std::string_view kDigits = "0123456789abcdef";
 
-void append_hex(std::string& out, std::string_view bytes) {
+void append_hex(std::string& out, std::string_view bytes, std::string_view backslash = "\\") {
   for (const char c : bytes) {
     const auto b = static_cast<std::uint8_t>(c);
-    out += "\\x";
+    out += backslash;
+    out += 'x';
     out += kDigits[b >> 4];
     out += kDigits[b & 15];
   }
@@ -85,8 +86,14 @@ void append_octal(std::string& out, std::string_view bytes) {
   }
 }
 
+std::string_view markup_of_label(char32_t c) {
+  if (c == '\\') return "\\\\";
+  return c == '"' ? "\\\"" : std::string_view();
+}
+
 std::string_view markup(char32_t c, Escape target) {
   if (target == Escape::kTerminal) return {};
+  if (target == Escape::kLabel) return markup_of_label(c);
   switch (c) {
     case '&':
       return "&amp;";
@@ -152,7 +159,7 @@ std::string escape(std::string_view text, Escape target, std::size_t limit) {
     const std::string_view bytes = head.substr(at, c.length);
     at += c.length;
     if (!c.valid || (is_active(c.value) && !is_kept(c.value, target))) {
-      append_hex(out, bytes);
+      append_hex(out, bytes, target == Escape::kLabel ? "\\\\" : "\\");
     } else if (const auto quoted = markup(c.value, target); !quoted.empty()) {
       out += quoted;
     } else {

@@ -14,6 +14,7 @@ enum class Escape {
   kTerminal,      // one line of a terminal or a log
   kXmlText,       // between tags; newlines and tabs stay
   kXmlAttribute,  // between quotes
+  kLabel,         // the value of a label in the text format of Prometheus, between quotes
 };
 
 inline constexpr std::size_t kTextLimit = 4096;

@@ -24,6 +24,14 @@ TEST(Escape, ShowsWhatATerminalWouldObey) {
             "\\xc2\\x9b31m");
 }
 
+TEST(Escape, QuotesWhatALabelOfPrometheusWouldObey) {
+  EXPECT_EQ(escape("a\"b\\c\nd", Escape::kLabel), R"(a\"b\\c\\x0ad)");
+  EXPECT_EQ(escape("\xff\u202e", Escape::kLabel), R"(\\xff\\xe2\\x80\\xae)");
+  EXPECT_EQ(escape("Käse <b> & 'q' 😀", Escape::kLabel), "Käse <b> & 'q' 😀");
+  EXPECT_EQ(escape("\\", Escape::kLabel, 1), R"(\\)");
+  EXPECT_EQ(escape("\"\"", Escape::kLabel, 1), R"(\"… (1 byte more))");
+}
+
 TEST(Escape, ShowsCharactersThatReorderOrHide) {
   EXPECT_EQ(escape("a\u202eb", Escape::kTerminal), "a\\xe2\\x80\\xaeb");
   EXPECT_EQ(escape("\u2066", Escape::kTerminal), "\\xe2\\x81\\xa6");

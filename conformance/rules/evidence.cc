@@ -413,13 +413,13 @@ bool all_zero(std::span<const std::byte> bytes) {
   return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{}; });
 }
 
+const Payload* last_payload(const ImageEvidence& evidence) {
+  const auto decoded = decoded_contexts(evidence);
+  return decoded.empty() ? nullptr : decoded.back()->payload.get();
+}
+
 std::string summary_of(const ImageEvidence& evidence) {
-  const Payload* payload = nullptr;
-  for (const Context* c : evidence.first_sights) {
-    if (c->is_decoded()) {
-      payload = c->payload.get();
-    }
-  }
+  const Payload* const payload = last_payload(evidence);
   if (payload == nullptr) return {};
   std::vector<const Attribute*> all;
   all.reserve(payload->resource.size() + payload->attributes.size());

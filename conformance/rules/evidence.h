@@ -131,6 +131,8 @@ std::vector<const Context*> decoded_contexts(const ImageEvidence& evidence);
 
 bool all_zero(std::span<const std::byte> bytes);
 
+// What a reader read last; null: nothing that could be decoded.
+const Payload* last_payload(const ImageEvidence& evidence);
 // A reader's view in one line: "service.name=checkout, 3 more attributes"; hostile text.
 std::string summary_of(const ImageEvidence& evidence);
 // The same of its threads: "2 threads with a record; 4243: trace 4bf9..., span 00f0...,
