@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "conformance/command/command.h"
+#include "conformance/command/every.h"
 #include "conformance/command/judging.h"
 #include "conformance/command/metrics_file.h"
 #include "conformance/command/options.h"
@@ -28,12 +29,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr milliseconds kShortestInterval{1000};
+
 struct AttachCommand {
   CommonOptions common;
   std::vector<std::string> pids;
   bool all = false;
   bool json = false;
   std::string metrics;  // a file; empty: none
+  std::string every;
 };
 
 int read_pids(const AttachCommand& command, std::vector<pid_t>& out) {
@@ -174,6 +178,15 @@ int attach_to(const AttachCommand& command) {
   _exit(code);
 }
 
+int attach_again_and_again(const AttachCommand& command) {
+  const auto interval = parse_duration(command.every);
+  if (!interval || *interval < kShortestInterval) {
+    return complain(kExitUsage, "--every: " + command.every + " is not a duration of 1 s or more",
+                    "like 10s or 2m");
+  }
+  return repeat_every(*interval, [&] { return attach_to(command); });
+}
+
 }  // namespace
 
 Command attach_command(CLI::App& app, const Words& command_line) {
@@ -192,13 +205,15 @@ Command attach_command(CLI::App& app, const Words& command_line) {
   sub->add_option("--metrics", o->metrics,
                   "write the verdicts about each process to this file, for the textfile collector\n"
                   "of Prometheus node_exporter; its name must end with .prom there");
+  sub->add_option("--every", o->every,
+                  "repeat the command at this interval (10s, 2m) until a signal ends it");
   sub->add_option("PID", o->pids, "the processes to judge; exit 4 if one has published nothing");
 
   return {.app = sub,
           .run =
               [o, command_line](const Words& /*program*/) {
                 if (const int code = settle(o->common, command_line); code != 0) return code;
-                return attach_to(*o);
+                return o->every.empty() ? attach_to(*o) : attach_again_and_again(*o);
               },
           .takes = nullptr};
 }

@@ -14,9 +14,6 @@
 #include "conformance/verdict/exit_code.h"
 
 namespace ctxconf::conformance {
-namespace {
-
-// "10s", "500ms", "2m", "1.5" (seconds)
 std::optional<std::chrono::milliseconds> parse_duration(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -29,8 +26,6 @@ std::optional<std::chrono::milliseconds> parse_duration(const std::string& text)
   if (factor == 0) return std::nullopt;
   return std::chrono::milliseconds(static_cast<long long>(value * factor));
 }
-
-}  // namespace
 
 void add_selection_and_report(CLI::App& app, CommonOptions& o) {
   app.add_option("--only", o.judge.only,

@@ -63,6 +63,9 @@ void add_timing(CLI::App& app, CommonOptions& o, const char* help_of_for);
 void add_on_fail(CLI::App& app, CommonOptions& o);
 void add_channel(CLI::App& app, std::string& channel, double& timeout_scale);
 
+// "10s", "500ms", "2m", "1.5" (seconds)
+std::optional<std::chrono::milliseconds> parse_duration(const std::string& text);
+
 // A hexadecimal number of at most 64 bits, without 0x.
 std::optional<std::uint64_t> hex_number(const std::string& text);
 

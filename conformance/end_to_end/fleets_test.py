@@ -9,6 +9,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -26,7 +27,7 @@ except ImportError:
     text_string_to_metric_families = None
 
 from exposition import parse
-from leftovers import heed_signals
+from leftovers import children, heed_signals
 
 ALONE = "CTXCONF_FLEETS_TEST_ALONE"
 NAMESPACE = ["unshare", "-mpf", "--mount-proc", "--kill-child"]
@@ -287,6 +288,45 @@ class FileTest(Case):
         self.assertRegex(" ".join(out.split()), r"exit 3: --metrics: .*File too large")
         self.assertEqual(self.read(), b"old")
         self.assert_nothing_half_written()
+
+
+class EveryTest(Case):
+    def test_it_repeats_until_a_signal_ends_it(self):
+        writer = self.start_writer()
+        ctxconf = self.start(CTXCONF, "attach", "--for", "100ms", "--json", "--every", "1s", "--metrics", self.file,
+                             str(writer.pid))
+        files = set()
+        deadline = time.monotonic() + DEADLINE_S
+        kept = []
+        while len(files) < 3:
+            self.assertLess(time.monotonic(), deadline)
+            self.assertIsNone(ctxconf.poll())
+            try:
+                kept.append(open(self.file, "rb"))  # so that no other file gets its number
+            except FileNotFoundError:
+                pass
+            if kept:
+                self.addCleanup(kept[-1].close)
+                files.add(os.fstat(kept[-1].fileno()).st_ino)
+            time.sleep(0.2)
+        self.metrics()
+        runs = children(ctxconf.pid)
+        ctxconf.send_signal(signal.SIGTERM)
+        self.assertEqual(ctxconf.wait(DEADLINE_S), -signal.SIGTERM)
+        while any(os.path.exists(f"/proc/{pid}/maps") and open(f"/proc/{pid}/maps", "rb").read() for pid in runs):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+        self.assert_nothing_half_written()
+        self.assertGreaterEqual(ctxconf.stdout.read().count(b'"kind":"run"'), 2)
+
+    def test_usage(self):
+        for words, why in ((["--every", "0", "1"], "--every: 0 is not a duration of 1 s or more"),
+                           (["--every", "soon", "1"], "--every: soon is not"),
+                           (["--every", "10s"], "give a pid or --all")):
+            with self.subTest(words):
+                code, out, err = self.attach(*words)
+                self.assertEqual((code, out), (USAGE, ""), err)
+                self.assertIn(why, err)
 
 
 def main():
