@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Checks the files in deploy/: that they are valid, that they give ctxconf no more than it needs, and that ctxconf
+understands the command in them.
+
+usage: deploy_test.py SOURCE_DIR BIN_DIR
+"""
+
+import configparser
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import yaml
+
+try:
+    import kubernetes_validate
+except ImportError:
+    kubernetes_validate = None
+
+SOURCE, BIN = (pathlib.Path(p).resolve() for p in sys.argv[1:3])
+del sys.argv[1:3]
+SYSTEMD = SOURCE / "deploy" / "systemd"
+MANIFEST = SOURCE / "deploy" / "kubernetes" / "daemonset.yaml"
+DEADLINE_S = 60
+
+
+def is_understood(words):
+    """Whether ctxconf gets as far as the file, which is in a folder that does not exist."""
+    done = subprocess.run([BIN / "ctxconf", *words], capture_output=True, text=True, stdin=subprocess.DEVNULL,
+                          timeout=DEADLINE_S, check=False)
+    return (done.returncode, done.stdout) == (2, "") and done.stderr.startswith("ctxconf: --metrics: write: ")
+
+
+def elsewhere(words):
+    """The same command with another file."""
+    at = words.index("--metrics") + 1
+    return [*words[:at], "/nonexistent/" + os.path.basename(words[at]), *words[at + 1:]], words[at]
+
+
+class ServiceTest(unittest.TestCase):
+    def setUp(self):
+        # Some names are there several times in other units; here, none is.
+        self.units = {}
+        for name in ("ctxconf-attach.service", "ctxconf-attach.timer"):
+            parser = configparser.ConfigParser(interpolation=None)
+            parser.optionxform = str
+            parser.read(SYSTEMD / name)
+            self.units[name] = parser
+
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd-analyze is in the package systemd")
+    def test_systemd_finds_no_mistake(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in self.units:
+                text = (SYSTEMD / name).read_text(encoding="utf-8")
+                (pathlib.Path(folder) / name).write_text(text.replace("/usr/bin/ctxconf", str(BIN / "ctxconf")),
+                                                         encoding="utf-8")
+            for name in self.units:
+                done = subprocess.run(["systemd-analyze", "verify", "--man=no", os.path.join(folder, name)],
+                                      capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+                ours = [line for line in done.stderr.splitlines() if "ctxconf-attach" in line]
+                self.assertEqual(ours, [], name)
+
+    def test_the_service_has_one_capability_and_may_write_to_one_folder(self):
+        service = self.units["ctxconf-attach.service"]["Service"]
+        for name in ("CapabilityBoundingSet", "AmbientCapabilities"):
+            self.assertEqual(service[name], "CAP_SYS_PTRACE")
+        for name, value in {"NoNewPrivileges": "yes", "ProtectSystem": "strict", "Type": "oneshot"}.items():
+            self.assertEqual(service[name], value)
+        self.assertIn("MemoryMax", service)
+        words, file = elsewhere(service["ExecStart"].split()[1:])
+        self.assertEqual(service["ReadWritePaths"], os.path.dirname(file))
+        self.assertTrue(file.endswith(".prom"))
+        self.assertTrue(is_understood(words))
+
+
+class DaemonSetTest(unittest.TestCase):
+    def setUp(self):
+        self.objects = list(yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8")))
+        self.pod = self.objects[1]["spec"]["template"]["spec"]
+        (self.container,) = self.pod["containers"]
+
+    @unittest.skipUnless(kubernetes_validate, "kubernetes-validate is on PyPI")
+    def test_the_schemas_of_kubernetes(self):
+        for one in self.objects:
+            kubernetes_validate.validate(one, kubernetes_validate.latest_version(), strict=True)
+
+    def test_its_parts_belong_together(self):
+        namespace, daemon_set = self.objects
+        self.assertEqual((namespace["apiVersion"], namespace["kind"]), ("v1", "Namespace"))
+        self.assertEqual((daemon_set["apiVersion"], daemon_set["kind"]), ("apps/v1", "DaemonSet"))
+        self.assertEqual(daemon_set["metadata"]["namespace"], namespace["metadata"]["name"])
+        labels = daemon_set["spec"]["template"]["metadata"]["labels"]
+        self.assertLessEqual(daemon_set["spec"]["selector"]["matchLabels"].items(), labels.items())
+
+    def test_the_container_has_one_capability_and_may_write_to_one_folder(self):
+        context = self.container["securityContext"]
+        self.assertEqual(context["capabilities"], {"drop": ["ALL"], "add": ["SYS_PTRACE"]})
+        for name, value in {"privileged": False, "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+                            "runAsUser": 0}.items():
+            self.assertIs(type(context[name]), type(value))
+            self.assertEqual(context[name], value)
+        self.assertEqual(context["seccompProfile"], {"type": "RuntimeDefault"})
+        self.assertIs(self.pod["hostPID"], True)
+        self.assertNotIn("hostNetwork", self.pod)
+        self.assertIs(self.pod["automountServiceAccountToken"], False)
+        for limit in ("cpu", "memory"):
+            self.assertIn(limit, self.container["resources"]["limits"])
+        (volume,), (mount,) = self.pod["volumes"], self.container["volumeMounts"]
+        self.assertEqual(volume["name"], mount["name"])
+        self.assertIn("hostPath", volume)
+        _, file = elsewhere(self.container["args"])
+        self.assertEqual(os.path.dirname(file), mount["mountPath"])
+        self.assertTrue(file.endswith(".prom"))
+
+    def test_ctxconf_understands_its_arguments(self):
+        words, _ = elsewhere(self.container["args"])
+        self.assertTrue(all(isinstance(word, str) for word in words))
+        self.assertIn("--every", words)  # the kubelet would delay more and more restarts
+        self.assertTrue(is_understood(words))
+
+
+if __name__ == "__main__":
+    unittest.main()
