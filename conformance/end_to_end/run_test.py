@@ -60,6 +60,27 @@ def sleeps(pid):
 
 class RunTest(unittest.TestCase):
     maxDiff = None
+    whole_runs = {}  # by command: what was run and the folder of its reports
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+
+    def whole_run(self, adapter, code=0):
+        """Of all requirements, against a file that expects no failure. Tests share it."""
+        if tuple(adapter) not in self.whole_runs:
+            expect = os.path.join(self.folder, "expect")
+            with open(expect, "w", encoding="utf-8") as file:
+                file.write("# ctxconf-expect 1\n")
+            out = os.path.join(self.folder, str(len(self.whole_runs)))
+            done = ctxconf("run", "--race", SHORT_RACE, "--color", "never", "--expect", expect, "--out", out, "--",
+                           *adapter)
+            self.whole_runs[tuple(adapter)] = done, out
+        done, out = self.whole_runs[tuple(adapter)]
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done, out
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -72,14 +93,11 @@ class RunTest(unittest.TestCase):
         return done
 
     def test_every_shipped_adapter_is_green_without_expected_failures(self):
-        expect = self.out + ".expect"
-        with open(expect, "w", encoding="utf-8") as file:
-            file.write("# ctxconf-expect 1\n")
         least = {"adapter_cpp": 120, "adapter_c": 110, "adapter.py": 60, "adapter.sh": 50}
         for name, adapter in ADAPTERS.items():
             with self.subTest(adapter=name):
-                done = self.run_it(adapter, "--expect", expect, "--out", self.out)
-                verdicts = list(outcomes(self.out).values())
+                done, out = self.whole_run(adapter)
+                verdicts = list(outcomes(out).values())
                 self.assertGreaterEqual(verdicts.count("pass"), least[name], done.stdout)
                 self.assertNotIn("fail", verdicts)
                 self.assertNotIn("warn", verdicts)
@@ -100,12 +118,10 @@ class RunTest(unittest.TestCase):
         self.assertEqual(first, outcomes(self.out))
 
     def test_a_recording_judged_again_says_the_same(self):
-        self.run_it(BROKEN, "--out", self.out, code=1)
-        first = outcomes(self.out)
-        again = self.out + ".again"
-        done = ctxconf("replay", "--out", again, os.path.join(self.out, "timeline.json"))
+        _, out = self.whole_run(BROKEN, code=1)
+        done = ctxconf("replay", "--out", self.out, os.path.join(out, "timeline.json"))
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        self.assertEqual(first, outcomes(again))
+        self.assertEqual(outcomes(out), outcomes(self.out))
 
     def test_a_failure_names_what_runs_it_alone(self):
         done = self.run_it(BROKEN, *QUICKLY, "--out", self.out, code=1)
@@ -174,28 +190,27 @@ exec '{BROKEN[0]}' --good default
         self.assertRegex(done.stdout, r"in 3 repeats: 2 pass 1 fail")
         self.assertIn("lines that are not protocol messages, in 1 of 3 repeats, the first: noise", done.stdout)
 
-    def findings(self):
+    def findings(self, out=None):
         """A result without the parts that differ from run to run, such as the number of images
         with a finding."""
-        with open(os.path.join(self.out, "result.json"), encoding="utf-8") as file:
+        with open(os.path.join(out or self.out, "result.json"), encoding="utf-8") as file:
             result = json.load(file)
         return {requirement["id"]: {(f["outcome"], f["signature"]) for f in requirement["findings"]}
                 for requirement in result["results"]}
 
-    def sessions(self):
-        with open(os.path.join(self.out, "timeline.json"), encoding="utf-8") as file:
+    def sessions(self, out=None):
+        with open(os.path.join(out or self.out, "timeline.json"), encoding="utf-8") as file:
             timeline = json.load(file)
         return [(s["group"], s["repeat"], s["number"], [(c["name"], c["ending"]) for c in s["checks"]])
                 for s in timeline["sessions"]], timeline["injections"], timeline["skipped"]
 
     def test_several_jobs_say_the_same_in_the_same_order(self):
-        for adapter, words, code in ((CPP, [], 0), (BROKEN, QUICKLY, 1)):
+        for adapter, code in ((CPP, 0), (BROKEN, 1)):
             with self.subTest(adapter=adapter[0]):
-                self.run_it(adapter, *words, "--out", self.out, code=code)
-                one, sessions = self.findings(), self.sessions()
-                self.run_it(adapter, *words, "--out", self.out, "--jobs", "3", code=code)
-                self.assertEqual(one, self.findings())
-                self.assertEqual(sessions, self.sessions())
+                _, out = self.whole_run(adapter, code)
+                self.run_it(adapter, "--out", self.out, "--jobs", "3", code=code)
+                self.assertEqual(self.findings(out), self.findings())
+                self.assertEqual(self.sessions(out), self.sessions())
 
     def start_hanging(self, *options):
         """A run in which every group hangs, and the mark in its environment."""
@@ -385,8 +400,8 @@ done
             with self.subTest(options=options):
                 leader, follower = pty.openpty()
                 done = subprocess.run(
-                    [os.path.join(BIN, "ctxconf"), "run", "--only", "pctx.update.*", *options, "--",
-                     *CPP], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=follower,
+                    [os.path.join(BIN, "ctxconf"), "run", "--race", SHORT_RACE, "--only", "pctx.update.*",
+                     *options, "--", *CPP], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=follower,
                     timeout=600, check=False)
                 os.close(follower)
                 seen = b""
@@ -479,11 +494,11 @@ done
 
     @unittest.skipIf(jsonschema is None, "python3-jsonschema is missing")
     def test_the_result_keeps_its_schema(self):
-        self.run_it(BROKEN, "--out", self.out, code=1)
+        _, out = self.whole_run(BROKEN, code=1)
         with open(os.path.join(SOURCE, "conformance/report/result.schema.json"),
                   encoding="utf-8") as file:
             schema = json.load(file)
-        with open(os.path.join(self.out, "result.json"), encoding="utf-8") as file:
+        with open(os.path.join(out, "result.json"), encoding="utf-8") as file:
             jsonschema.validate(json.load(file), schema)
 
 

@@ -29,7 +29,7 @@ ImageRecorder::ImageRecorder(ImageKey key, const WrapOptions& options, const Sna
   if (options.stores) {
     auto* const stores = add<StoreRecorder>(elf64, options.watch_lifetime, order_, shared.copies,
                                             shared.code_files, store_limits);
-    if (options.steps) add<StepRecorder>(elf64, order_, *stores);
+    if (options.steps) add<StepRecorder>(elf64, order_, *stores, options.step_limits);
   } else {
     add<AbsentInstrument>(&Image::stores_unseen, options.no_stores);
   }

@@ -38,13 +38,14 @@ class StepsTest : public testing::Test {
       GTEST_SKIP() << "no watchpoints here";
     }
   }
-  static WrapOptions options(std::vector<std::string> arguments) {
+  WrapOptions options(std::vector<std::string> arguments) const {
     WrapOptions o;
     o.argv = std::move(arguments);
     o.argv.insert(o.argv.begin(), std::string(CTXCONF_BIN_DIR) + "/store_target");
     o.trampoline = std::string(CTXCONF_BIN_DIR) + "/ctxconf-trampoline";
     o.stores = true;
     o.steps = true;
+    o.step_limits = limits_;
     o.timeout_scale = 10;
     return o;
   }
@@ -77,6 +78,7 @@ class StepsTest : public testing::Test {
       out.insert(out.end(), trace.views.begin(), trace.views.end());
     return out;
   }
+  StepLimits limits_;
   std::optional<int> exit_code_ = 0;
   Timeline timeline_;
 };
@@ -155,6 +157,7 @@ TEST_F(StepsTest, WhatComesBetweenTheInstructionsOfAChangeIsSurvived) {
 }
 
 TEST_F(StepsTest, AChangeWithoutEndIsGivenUp) {
+  limits_.steps = 10'000;
   const auto& image = record({"long-zero"});
   ASSERT_THAT(image.step_traces, Not(IsEmpty()));
   EXPECT_THAT(image.step_traces,
@@ -167,6 +170,7 @@ TEST_F(StepsTest, ALockOfAnotherThreadIsWaitedFor) {
 }
 
 TEST_F(StepsTest, AStormOfSignalsEndsTheStepTraceAndNotTheProgram) {
+  limits_.steps = 10'000;
   const auto& image = record({"storm-in-zero"});
   EXPECT_THAT(image.step_traces,
               Contains(Field(&StepTrace::ended_because, "too many instructions")));
@@ -286,6 +290,7 @@ TEST_F(StepsTest, FromAGateTheFirstStoreMayBeTheKernels) {
 }
 
 TEST_F(StepsTest, WhatIsTooLongBeforeTheFirstStoreIsStepTracedFromThere) {
+  limits_.early_steps = 5000;
   const auto& image = record_from_gates("gated-long");
   EXPECT_EQ(first_from_gate(image).ended_because, "too many instructions before the first store");
   EXPECT_THAT(first_from_gate(image).views, SizeIs(1));

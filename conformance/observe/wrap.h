@@ -18,6 +18,7 @@
 #include "conformance/evidence/timeline.h"
 #include "conformance/faults/injection.h"
 #include "conformance/observe/snapshot.h"
+#include "conformance/observe/step_limits.h"
 #include "sys/result.h"
 #include "sys/tracer.h"
 
@@ -56,6 +57,7 @@ struct WrapOptions {
   bool watch_lifetime = true;  // --watch lifetime; false: publication
   bool steps = false;          // level steps: with `stores`
   bool steps_at_once = true;   // false: from Recording::step_changes() on
+  StepLimits step_limits;
   std::string no_calls = "this host has no system call filter for tracers";  // why, with no_filter
   std::string no_stores = "no selected requirement needs them";  // why, without `stores`
   std::vector<InjectionSpec> injections;
