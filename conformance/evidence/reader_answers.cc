@@ -89,13 +89,13 @@ Json canonical(const Json& value, int depth) {
 }
 
 // The attributes of a context; a key that is there twice with two values is nowhere right.
-struct Attributes {
+struct AttributeList {
   std::map<std::string, Json> values;
   std::string twice;
 };
 
-Attributes attributes_of(const Json& list) {
-  Attributes out;
+AttributeList attributes_in(const Json& list) {
+  AttributeList out;
   if (!list.is_array()) return out;
   for (const Json& pair : list) {
     const Json& key = member(pair, "key");
@@ -107,7 +107,7 @@ Attributes attributes_of(const Json& list) {
   return out;
 }
 
-std::string compare_attributes(const char* what, const Json& wanted, const Attributes& got,
+std::string compare_attributes(const char* what, const Json& wanted, const AttributeList& got,
                                bool exactly, const ReaderTraits& traits) {
   if (!got.twice.empty()) return fmt::format("{} has {} twice", what, cut(got.twice, 80));
   for (const auto& [key, value] : wanted.items()) {
@@ -145,7 +145,7 @@ std::string compare_context(const Json& wanted, const Json& reply, const ReaderT
     for (const char* name : {p.name, p.at_least}) {
       if (!wanted.contains(name) || !p.shown) continue;
       auto wrong =
-          compare_attributes(p.what, wanted[name], attributes_of(p.list), name == p.name, traits);
+          compare_attributes(p.what, wanted[name], attributes_in(p.list), name == p.name, traits);
       if (!wrong.empty()) return wrong;
     }
   }
@@ -217,7 +217,7 @@ std::string compare_record(const Json& wanted, const Json& reply, const ReaderTr
 std::string list_shown(const Json& list) {
   std::string out;
   std::size_t shown = 0;
-  for (const auto& [key, value] : attributes_of(list).values) {
+  for (const auto& [key, value] : attributes_in(list).values) {
     if (shown++ == kShownAttributes) return out + ", ...";
     const Json& text = member(value, "stringValue");
     out +=

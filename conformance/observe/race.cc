@@ -19,7 +19,7 @@
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::size_t kTimestampAt = offsetof(abi::ProcessHeader, monotonic_published_at_ns);
+constexpr std::size_t kTimestampOffset = offsetof(abi::ProcessHeader, monotonic_published_at_ns);
 
 bool is_of_one_update(std::span<const std::byte> bytes) {
   return numbers_in(analyse_payload(bytes)).size() <= 1;
@@ -39,7 +39,7 @@ bool RaceRecorder::read() {
   std::uint64_t before = 0;
   std::uint64_t after = 0;
   const auto timestamp = [&](std::uint64_t& into) {
-    return sys::MemoryReader::Part{sys::RemoteAddr(header_.raw() + kTimestampAt),
+    return sys::MemoryReader::Part{sys::RemoteAddr(header_.raw() + kTimestampOffset),
                                    std::as_writable_bytes(std::span(&into, 1))};
   };
   now_.header.resize(abi::kHeaderBytes);

@@ -432,7 +432,7 @@ Finding name_whole_mapping(const ImageEvidence& e, const Publications& all) {
 
 // ---- the order of timestamp and naming call
 
-enum class Announced { kYes, kEarly, kNo, kUnknown };
+enum class Announcement { kYes, kEarly, kNo, kUnknown };
 
 bool found_timestamp(const Naming& n, std::uint64_t timestamp) {
   return n.valid() && n.before->monotonic_published_at_ns == timestamp;
@@ -466,25 +466,25 @@ bool may_be_overtaken(const Publication& p, std::optional<std::int32_t> only_wri
 
 // How the state with the timestamp of `sight` was announced: the first is the publication,
 // the others are updates.
-Announced announced(const ImageEvidence& e, const Publication& p, std::size_t sight) {
+Announcement announced(const ImageEvidence& e, const Publication& p, std::size_t sight) {
   const Sight& s = p.sights[sight];
   const auto found = [&](const Naming& n) { return found_timestamp(n, s.timestamp); };
-  if (std::ranges::any_of(p.namings, found)) return Announced::kYes;
-  if (is_made_elsewhere(p)) return Announced::kUnknown;
+  if (std::ranges::any_of(p.namings, found)) return Announcement::kYes;
+  if (is_made_elsewhere(p)) return Announcement::kUnknown;
   const std::uint64_t since = sight == 0 ? 0 : p.sights[sight - 1].first_ns;
   const std::uint64_t stored = ordered_by(*e.image, p, s.timestamp);
   const bool blind = std::ranges::any_of(p.namings, [&](const Naming& n) {
     return !n.before && n.call->entered_ns >= since && !(n.call->left_order < stored);
   });
-  if (blind || !is_complete(*e.image) || !is_past(e, p, s)) return Announced::kUnknown;
+  if (blind || !is_complete(*e.image) || !is_past(e, p, s)) return Announcement::kUnknown;
   const auto writer = only_writer(e, p);
   if (may_be_deferred(p, writer, sight) || may_be_overtaken(p, writer, s)) {
-    return Announced::kUnknown;
+    return Announcement::kUnknown;
   }
   const bool early = std::ranges::any_of(p.namings, [&](const Naming& n) {
     return !n.valid() && n.call->entered_ns >= since && n.call->entered_ns <= s.first_ns;
   });
-  return early ? Announced::kEarly : Announced::kNo;
+  return early ? Announcement::kEarly : Announcement::kNo;
 }
 
 Finding early_naming(const Publication& p, std::size_t sight, std::string saw) {
@@ -508,14 +508,14 @@ Finding name_after_timestamp(const ImageEvidence& e, const Publications& all) {
   for (const Publication& p : all) {
     if (!p.own() || p.sights.empty()) continue;
     switch (announced(e, p, 0)) {
-      case Announced::kYes:
+      case Announcement::kYes:
         judged = true;
         break;
-      case Announced::kEarly:
+      case Announcement::kEarly:
         return early_naming(p, 0,
                             "the naming call found no valid header, and there was no later one");
-      case Announced::kNo:
-      case Announced::kUnknown:
+      case Announcement::kNo:
+      case Announcement::kUnknown:
         break;
     }
   }
@@ -526,9 +526,9 @@ Finding update_name_after_timestamp(const ImageEvidence& e, const Publications& 
   bool judged = false;
   for (const Publication& p : all) {
     for (std::size_t i = 1; p.own() && i < p.sights.size(); ++i) {
-      const Announced how = announced(e, p, i);
-      judged = judged || how == Announced::kYes;
-      if (how != Announced::kEarly) continue;
+      const Announcement how = announced(e, p, i);
+      judged = judged || how == Announcement::kYes;
+      if (how != Announcement::kEarly) continue;
       return early_naming(
           p, i,
           "the naming call of an update came before its timestamp, and there was no later one");
@@ -552,9 +552,9 @@ Finding update_name_always(const ImageEvidence& e, const Publications& all) {
   std::optional<Finding> milder;
   for (const Publication& p : all) {
     for (std::size_t i = 1; p.own() && i < p.sights.size(); ++i) {
-      const Announced how = announced(e, p, i);
-      if (how == Announced::kYes || how == Announced::kEarly) ++updates;
-      if (how != Announced::kNo) continue;
+      const Announcement how = announced(e, p, i);
+      if (how == Announcement::kYes || how == Announcement::kEarly) ++updates;
+      if (how != Announcement::kNo) continue;
       const bool published = may_be_publication(e, p, p.sights[i].timestamp);
       if (published && milder) continue;
       Finding f = failed(published ? "an update, or a publication into the mapping of an "

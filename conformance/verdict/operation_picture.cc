@@ -5,7 +5,7 @@
 namespace ctxconf::conformance {
 namespace {
 
-using Kind = PictureStep::Kind;
+using StepKind = PictureStep::Kind;
 
 constexpr std::array<Word<Lane>, 7> kLaneWords = {{{Lane::kSignature, "signature"},
                                                    {Lane::kVersion, "version"},
@@ -21,11 +21,11 @@ constexpr std::array<Word<Finds>, 7> kFindsWords = {{{Finds::kUnknown, "unknown"
                                                      {Finds::kOld, "old"},
                                                      {Finds::kNew, "new"},
                                                      {Finds::kNeither, "neither"}}};
-constexpr std::array<Word<Kind>, 5> kKindWords = {{{Kind::kStore, "store"},
-                                                   {Kind::kPayload, "payload"},
-                                                   {Kind::kCall, "call"},
-                                                   {Kind::kFork, "fork"},
-                                                   {Kind::kMissing, "missing"}}};
+constexpr std::array<Word<StepKind>, 5> kKindWords = {{{StepKind::kStore, "store"},
+                                                       {StepKind::kPayload, "payload"},
+                                                       {StepKind::kCall, "call"},
+                                                       {StepKind::kFork, "fork"},
+                                                       {StepKind::kMissing, "missing"}}};
 
 }  // namespace
 
@@ -35,7 +35,9 @@ std::optional<Lane> lane_from(std::string_view word) { return value_of(kLaneWord
 std::string_view to_string(Finds finds) { return word_of(kFindsWords, finds); }
 std::optional<Finds> finds_from(std::string_view word) { return value_of(kFindsWords, word); }
 
-std::string_view to_string(Kind kind) { return word_of(kKindWords, kind); }
-std::optional<Kind> picture_kind_from(std::string_view word) { return value_of(kKindWords, word); }
+std::string_view to_string(StepKind kind) { return word_of(kKindWords, kind); }
+std::optional<StepKind> picture_kind_from(std::string_view word) {
+  return value_of(kKindWords, word);
+}
 
 }  // namespace ctxconf::conformance
