@@ -130,14 +130,14 @@ std::string whole_path(pid_t tid, int fd, std::string path) {
   return folder ? *folder + "/" + path : path;
 }
 
+}  // namespace
+
 std::uint64_t number_at(pid_t pid, std::uint64_t at) {
   std::uint64_t value = 0;
   const sys::ProcessMemory memory(pid);
   (void)memory.read_some(sys::RemoteAddr(at), std::as_writable_bytes(std::span(&value, 1)));
   return value;
 }
-
-}  // namespace
 
 void ReaderCallRecorder::begin(Watch watch) {
   watch_ = std::move(watch);

@@ -27,6 +27,9 @@ struct ArmedHold {
   std::function<void()> play;  // moves the target; the reader stands still
 };
 
+// The eight bytes at an address of a process; 0 if they cannot be read.
+std::uint64_t number_at(pid_t pid, std::uint64_t at);
+
 class ReaderCallRecorder : public CallObserver {
  public:
   // What is watched for the question that begins now.

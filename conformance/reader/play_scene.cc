@@ -34,6 +34,7 @@ constexpr milliseconds kLatestLook{20'000};
 constexpr milliseconds kBetweenChecks{50};
 constexpr milliseconds kLatestState{20'000};
 constexpr milliseconds kBetweenStates{1};
+constexpr milliseconds kBetweenCounts{1};
 constexpr milliseconds kLettingGo{3000};  // of a target
 
 // What all these processes used together.
@@ -214,7 +215,15 @@ Driven Stage::on(const Play& act) {
 
 Driven Stage::on(const Wait& act) {
   const auto until = Clock::now() + act.duration;
-  while (Clock::now() < until) CTX_RETURN_IF_ERROR(testee_.pump(until));
+  const auto counted = [&] {
+    return act.counter ? number_at(target_->pid(), number(*act.counter)) : 0;
+  };
+  const std::uint64_t before = counted();
+  while (Clock::now() < until) {
+    if (counted() >= before + kEnoughRounds) break;
+    const auto next = act.counter ? Clock::now() + kBetweenCounts : until;
+    CTX_RETURN_IF_ERROR(testee_.pump(std::min(next, until)));
+  }
   return {};
 }
 

@@ -37,7 +37,8 @@ struct ActWriter {
     }
   }
   void operator()(const Wait& act) const {
-    out += "# " + std::to_string(act.duration.count()) + " ms pass\n";
+    out += act.counter ? "# some rounds pass, for at most " : "# ";
+    out += std::to_string(act.duration.count()) + (act.counter ? " ms\n" : " ms pass\n");
   }
   void operator()(const AskWitness& /*act*/) const {
     out += "# the reader is asked about another process, which stays as it is\n";
@@ -102,9 +103,9 @@ void SceneBuilder::also_shows(const std::string& requirement) { add_new(requirem
 
 void SceneBuilder::needs(const std::string& capability) { add_new(capability, scene_.needs); }
 
-void SceneBuilder::wait(std::chrono::milliseconds duration) {
+void SceneBuilder::wait(Wait act) {
   play();
-  scene_.acts.emplace_back(Wait{duration});
+  scene_.acts.emplace_back(std::move(act));
 }
 
 void SceneBuilder::ask_witness(std::vector<std::string> requirements) {

@@ -93,7 +93,10 @@ struct Play {
 // The reader may look by itself meanwhile.
 struct Wait {
   std::chrono::milliseconds duration{0};
+  // Ends when the eight bytes there have grown by kEnoughRounds, in the target's first process.
+  std::optional<puppet::Value> counter = std::nullopt;
 };
+inline constexpr std::uint64_t kEnoughRounds = 1000;
 // Asks about another target, which always publishes a context: the reader must still serve.
 struct AskWitness {
   std::vector<std::string> requirements;  // that the answer decides
@@ -164,7 +167,7 @@ class SceneBuilder {
   Hold hold(std::string name, Hold::When when, Part part, const std::function<void()>& make,
             unsigned nth = 1);
   void ask(Question question);
-  void wait(std::chrono::milliseconds duration);
+  void wait(Wait act);
   void ask_witness(std::vector<std::string> requirements);
   // It shows the requirement, but a crash or a hang does not decide that. Call it before ask().
   void also_shows(const std::string& requirement);

@@ -96,7 +96,7 @@ Scene zero_timestamp() {
                  "a context is used while its timestamp is zero");
   c.never = {"ctxconf-zero"};
   s.ask(about_process(p, {c}));
-  s.wait(milliseconds(50));
+  s.wait({.duration = milliseconds(50)});
   s.ask(about_process(p, {c}));
   return std::move(s).scene();
 }
@@ -108,7 +108,7 @@ Scene after_zero() {
   auto& b = s.script();
   const Published p = publish(b, message.encoded(), {.names = false, .leave_zero = true});
   s.ask(about_process(p, {}));
-  s.wait(milliseconds(100));
+  s.wait({.duration = milliseconds(100)});
   b.store(p.header + 16, 8, b.clock());
   b.may_fail().name(p.header, kPage, "OTEL_CTX");
   Question q =

@@ -40,7 +40,7 @@ Scene completed_later() {
   b.store(p.header, 8, 0);
   b.store(p.header + 8, 4, 0);
   s.ask(about_process(p, {}));
-  s.wait(milliseconds(100));
+  s.wait({.duration = milliseconds(100)});
   b.write(p.header, puppet::bytes_of("OTEL_CTX"));
   b.store(p.header + 8, 4, 2);
   b.store(p.header + 16, 8, b.clock());
@@ -60,7 +60,7 @@ Scene late() {
   auto& b = s.script();
   b.fence();
   s.ask({});
-  s.wait(milliseconds(100));
+  s.wait({.duration = milliseconds(100)});
   const Published p = publish(b, first.encoded(), {.names = false});
   constexpr const char* kLate = "pctx.reader.late-publication";
   ask_until(s, about_process(p, {claim(kLate, {accept(first.content())},
@@ -233,7 +233,7 @@ Scene reused_pid() {
   b.wait(first);
   // The start time that the kernel shows counts hundredths of a second.
   constexpr std::chrono::milliseconds kOtherStartTime{20};
-  s.wait(kOtherStartTime);
+  s.wait({.duration = kOtherStartTime});
   const Value second = b.fork(puppet::ForkHow::kFork, 0, first);
   Question other;
   other.process = second;

@@ -357,14 +357,14 @@ Scene rewritten_in_place() {
   b.later().repeat(UINT64_MAX >> 1U,
                    round_of(a.record, counter, first.encoded(), second.encoded()));
   constexpr int kQuestions = 60;
-  constexpr std::chrono::milliseconds kApart{5};  // on a busy machine the thread runs now and then
+  constexpr std::chrono::milliseconds kApart{20};  // on a busy machine the thread runs now and then
   for (int i = 0; i < kQuestions; ++i) {
     Question q = about_thread(
         a, {claim(kOneStop, one_of(first, second), "an answer mixes two contents of a record")});
     q.counter = counter;
     q.repeated = true;
     s.ask(std::move(q));
-    s.wait(kApart);
+    s.wait({.duration = kApart, .counter = counter});
   }
   return std::move(s).scene();
 }

@@ -290,10 +290,10 @@ Scene churn_in_place() {
   constexpr std::uint64_t kSpins = 100;  // so that a first look often meets a timestamp
   update_without_end(s, std::move(round), kSpins);
   constexpr int kQuestions = 40;
-  constexpr std::uint64_t kApart = 5'000'000;  // ns; on a busy machine the thread runs now and then
+  constexpr std::chrono::milliseconds kApart{20};  // on a busy machine the thread runs now and then
   for (int i = 0; i < kQuestions; ++i) {
     s.ask(either_of(p, one, two));
-    b.sleep(kApart);
+    s.wait({.duration = kApart, .counter = p.header + 16});
   }
   return std::move(s).scene();
 }
