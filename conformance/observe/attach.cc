@@ -14,9 +14,11 @@
 #include <utility>
 
 #include "abi/process_header.h"
+#include "conformance/observe/memory_block.h"
 #include "conformance/observe/threads.h"
 #include "sys/access_watchdog.h"
 #include "sys/all_signals_blocked.h"
+#include "sys/memory_reader.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -25,6 +27,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kTick{100};
+// With all processes, a larger payload is a large one (SnapshotLimits::large_payloads).
+constexpr std::uint64_t kPayloadOfEach = std::uint64_t{64} << 10U;
 constexpr std::chrono::milliseconds kStopDeadline{500};
 constexpr std::chrono::milliseconds kRound{100};  // for the threads of one process
 
@@ -120,21 +124,22 @@ void add_unread(pid_t pid, std::string why, Attached& attached) {
   attached.unread.push_back({pid, sys::command_name(pid), std::move(why)});
 }
 
-sys::Result<std::vector<pid_t>> publishing_processes(Timeline& timeline, Attached& attached) {
+sys::Result<std::vector<pid_t>> publishing_processes(pid_t unexamined, Timeline& timeline,
+                                                     Attached& attached) {
   CTX_ASSIGN_OR_RETURN(all, sys::process_list());
   const std::vector<std::string> prefixes(abi::kMappingNamePrefixes.begin(),
                                           abi::kMappingNamePrefixes.end());
   std::vector<pid_t> out;
   std::size_t refused = 0;
   for (const pid_t pid : all) {
-    if (pid == getpid()) continue;
+    if (pid == getpid() || pid == unexamined) continue;
     const auto found = sys::find_all_mappings(pid, prefixes);
     if (!found) {
       if (found.error().err == ESRCH) continue;
       ++refused;
       add_unread(pid, sys::to_string(found.error()), attached);
     } else if (found->empty()) {
-      ++attached.without_context;
+      if (has_memory(sys::ProcessMemory(pid))) ++attached.without_context;
     } else {
       out.push_back(pid);
     }
@@ -146,6 +151,27 @@ sys::Result<std::vector<pid_t>> publishing_processes(Timeline& timeline, Attache
                              " processes could not be examined (run as their user or as root)");
   }
   return out;
+}
+
+// Limits for all processes.
+SnapshotLimits together(SnapshotLimits limits) {
+  limits.payload_kept = std::min(limits.payload_kept, kPayloadOfEach);
+  limits.large_of_all = std::make_shared<SharedBytes>(limits.large_payloads);
+  return limits;
+}
+
+std::string why_left_out(const AttachOptions& options, const sys::AccessBudget& budget,
+                         bool is_late) {
+  std::string why = "one of its pages could not be read in time";
+  if (budget.is_used_up()) {
+    const auto most = options.memory_budget + options.watch_for;
+    why = "copies of its memory took " + std::to_string(most.count()) + " ms in all";
+  }
+  if (is_late) {
+    why = "a look at its memory took " + std::to_string(options.late_look.count()) +
+          " ms after the time for all processes was over";
+  }
+  return why + " (userfaultfd, FUSE)";
 }
 
 // Runs `work` in a thread of its own. False: it waits for a page, or stays where the budget was
@@ -188,19 +214,19 @@ bool is_done_in_time(std::chrono::milliseconds deadline,
 
 sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& timeline) {
   const bool all = options.pids.empty();
+  const SnapshotLimits limits = all ? together(options.limits) : options.limits;
   const sys::AccessWatchdog dog(options.memory_deadline, [&](pid_t pid) {
     if (options.unreachable) options.unreachable(pid);
   });
   std::vector<pid_t> pids = options.pids;
   Attached out;
   if (all) {
-    CTX_ASSIGN_OR_RETURN(found, publishing_processes(timeline, out));
+    CTX_ASSIGN_OR_RETURN(found, publishing_processes(options.unexamined, timeline, out));
     pids = std::move(found);
   }
   // What the work uses must live as long as the work, which may be longer than this call.
   const auto modules = std::make_shared<ModuleCache>();
   std::vector<std::shared_ptr<AttachedProcess>> watched;
-  const auto most = options.memory_budget + options.watch_for;
   sys::AccessBudget everything(options.time_for_all + options.watch_for);
   everything.begin();
   const auto comes_back = [&](pid_t pid, const std::shared_ptr<sys::AccessBudget>& budget,
@@ -215,15 +241,7 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
         is_late ? std::min(options.memory_deadline, options.late_look) : options.memory_deadline;
     if (is_done_in_time(deadline, budget, work)) return true;
     out.left_a_thread = true;
-    std::string why = "one of its pages could not be read in time";
-    if (budget->is_used_up()) {
-      why = "copies of its memory took " + std::to_string(most.count()) + " ms in all";
-    }
-    if (is_late) {
-      why = "a look at its memory took " + std::to_string(options.late_look.count()) +
-            " ms after the time for all processes was over";
-    }
-    why += " (userfaultfd, FUSE)";
+    std::string why = why_left_out(options, *budget, is_late);
     timeline.notes.push_back("process " + std::to_string(pid) + " was left out: " + why);
     add_unread(pid, std::move(why), out);
     if (timeline.incomplete.empty()) timeline.incomplete = timeline.notes.back();
@@ -237,9 +255,9 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
 
   for (const pid_t pid : pids) {
     auto w = std::make_shared<AttachedProcess>();
-    w->budget = std::make_shared<sys::AccessBudget>(most);
+    w->budget = std::make_shared<sys::AccessBudget>(options.memory_budget + options.watch_for);
     auto missing = std::make_shared<std::optional<sys::Error>>();
-    const auto start = [w, missing, modules, pid, limits = options.limits] {
+    const auto start = [w, missing, modules, pid, limits] {
       auto facts = sys::process_facts(pid);
       if (!facts) {
         *missing = std::move(facts).error();
@@ -249,12 +267,17 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
       start_image(*w, ImageKey{pid, 0}, limits, *modules);
     };
     if (!comes_back(pid, w->budget, start)) continue;
-    if (*missing && !all) return std::unexpected(**std::move(missing));
-    if (!*missing) watched.push_back(std::move(w));
+    if (!*missing) {
+      watched.push_back(std::move(w));
+    } else if (!all) {
+      return std::unexpected(**std::move(missing));
+    } else if ((*missing)->err != ESRCH) {
+      add_unread(pid, sys::to_string(**missing), out);
+    }
   }
   const auto end = Clock::now() + options.watch_for;
   auto took = Clock::duration::zero();
-  const auto look = [modules, limits = options.limits](AttachedProcess& w) {
+  const auto look = [modules, limits](AttachedProcess& w) {
     if (w.recorder) follow(w, limits, *modules);
     if (!w.recorder) return;
     look_at_threads(w);
@@ -269,7 +292,7 @@ sys::Result<Attached> record_attach(const AttachOptions& options, Timeline& time
     each(look);
     took = Clock::now() - from;
   }
-  each([modules, limits = options.limits](AttachedProcess& w) {
+  each([modules, limits](AttachedProcess& w) {
     if (w.recorder) follow(w, limits, *modules);
     if (!w.recorder) return;
     look_at_threads(w);

@@ -19,8 +19,9 @@ namespace ctxconf::conformance {
 
 struct AttachOptions {
   std::vector<pid_t> pids;  // empty: every process that publishes
+  pid_t unexamined = 0;     // a process that every process does not include
   std::chrono::milliseconds watch_for{1000};
-  SnapshotLimits limits;
+  SnapshotLimits limits;  // of one image; all processes have its large_payloads together
   // A page that does not arrive within this time (sys/access_watchdog.h) cannot be waited for. Then
   // `unreachable` is called in another thread, to end this process. With all processes, the process
   // that has the page is left out instead, unless no thread can be created that waits for it.
@@ -51,7 +52,7 @@ struct Attached {
   // With all processes:
   std::vector<UnreadProcess> unread;  // at most kMostUnread
   std::size_t unread_omitted = 0;     // over that limit
-  std::size_t without_context = 0;    // have no mapping named OTEL_CTX
+  std::size_t without_context = 0;    // have memory, and no mapping named OTEL_CTX
 };
 
 // Appends processes and notes to `timeline`. With one pid, the error says why it cannot be observed

@@ -211,6 +211,42 @@ TEST_F(AttachTest, LeavesOutProcessesThatDoNotPublish) {
   EXPECT_THAT(p->images.at(0).snapshots.at(0).candidates, IsEmpty());
 }
 
+TEST_F(AttachTest, LeavesOutAProcessThatItIsNotToExamine) {
+  const Writer writer;
+  auto options = watching({}, 0ms);
+  options.unexamined = writer.pid();
+  ASSERT_TRUE(record_attach(options, timeline_));
+  EXPECT_EQ(process_of(timeline_, writer.pid()), nullptr);
+}
+
+TEST_F(AttachTest, KeepsLargePayloadsOfAllProcessesUpToOneLimit) {
+  const Writer first;
+  const Writer second;
+  auto options = watching({first.pid()}, 0ms);
+  options.limits.payload_kept = 1;
+  ASSERT_TRUE(record_attach(options, timeline_));
+  const auto kept = [&] {
+    std::size_t bytes = 0;
+    for (const Process& p : timeline_.processes) {
+      for (const LargePayload& payload : p.images.at(0).payloads) bytes += payload.bytes->size();
+    }
+    return bytes;
+  };
+  options.limits.large_payloads = kept();
+  ASSERT_GT(options.limits.large_payloads, 0U);
+
+  timeline_ = {};
+  options.pids = {first.pid(), second.pid()};
+  ASSERT_TRUE(record_attach(options, timeline_));
+  EXPECT_GT(kept(), options.limits.large_payloads) << "each named one has a limit of its own";
+
+  timeline_ = {};
+  options.pids.clear();
+  ASSERT_TRUE(record_attach(options, timeline_));
+  EXPECT_GT(kept(), 0U);
+  EXPECT_LE(kept(), options.limits.large_payloads);
+}
+
 TEST_F(AttachTest, SaysThatThereIsNoSuchProcess) {
   const pid_t gone = Writer().end();
   const auto r = record_attach(watching({gone}, 10s), timeline_);

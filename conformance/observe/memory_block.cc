@@ -1,6 +1,7 @@
 #include "conformance/observe/memory_block.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <vector>
 
 namespace ctxconf::conformance {
@@ -11,6 +12,12 @@ std::uint64_t fnv1a(std::uint64_t hash, std::span<const std::byte> bytes) {
   const std::size_t size = bytes.size();
   for (std::size_t i = 0; i < size; ++i) hash = (hash ^ data[i]) * 0x100000001b3U;
   return hash;
+}
+
+bool has_memory(const sys::MemoryReader& memory) {
+  std::byte byte{};
+  const auto there = memory.read_some(sys::RemoteAddr(0), std::span(&byte, 1));
+  return there || there.error().err != ESRCH;
 }
 
 MemoryBlock read_block(const sys::MemoryReader& memory, sys::RemoteAddr at, std::uint64_t wanted,

@@ -15,6 +15,9 @@ namespace ctxconf::conformance {
 inline constexpr std::uint64_t kFnvBasis = 0xcbf29ce484222325U;
 std::uint64_t fnv1a(std::uint64_t hash, std::span<const std::byte> bytes);
 
+// False: of a zombie or a kernel thread. This call alone tells.
+bool has_memory(const sys::MemoryReader& memory);
+
 // Copies a range in pieces: stores bytes up to `keep`, hashes bytes up to `read`.
 MemoryBlock read_block(const sys::MemoryReader& memory, sys::RemoteAddr at, std::uint64_t wanted,
                        std::uint64_t keep, std::uint64_t read);

@@ -154,6 +154,7 @@ void SnapshotRecorder::keep_apart(MemoryBlock& payload) {
   };
   if (!known()) {
     if (large_bytes_ + payload.wanted > limits_.large_payloads) return;
+    if (limits_.large_of_all && !limits_.large_of_all->take(payload.wanted)) return;
     payload = read_block(memory_, payload.at, payload.wanted, payload.wanted, limits_.payload_read);
     if (payload.readable == payload.wanted && !known()) {
       large_bytes_ += payload.wanted;
@@ -391,13 +392,6 @@ void SnapshotRecorder::add_surroundings(std::vector<Candidate>& candidates) {
   }
 }
 
-// A read tells: ESRCH without memory, also for a zombie.
-bool SnapshotRecorder::has_ended() const {
-  std::byte byte{};
-  const auto there = memory_.read_some(RemoteAddr(0), std::span(&byte, 1));
-  return !there && there.error().err == ESRCH;
-}
-
 void SnapshotRecorder::note_publications(const Snapshot& s) {
   std::vector<std::uint64_t> published;
   for (const Candidate& c : s.candidates) {
@@ -447,7 +441,7 @@ std::optional<std::uint64_t> SnapshotRecorder::take(Moment moment, SnapshotDepth
 
   // If a process ends meanwhile, parts look unmapped or unreadable, which is not a state of its
   // context.
-  if (has_ended()) return std::nullopt;
+  if (!has_memory(memory_)) return std::nullopt;
 
   s.last_seen_ns = sys::boottime_now_ns();
   note_publications(s);

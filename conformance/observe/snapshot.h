@@ -3,7 +3,9 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,6 +23,23 @@ namespace ctxconf::conformance {
 // private memory for a header without a documented name.
 enum class SnapshotDepth { kQuick, kThorough };
 
+// What several images may leave together. Their recorders may run in different threads.
+class SharedBytes {
+ public:
+  explicit SharedBytes(std::uint64_t bytes) : left_(bytes) {}
+  // False: there is not as much left.
+  bool take(std::uint64_t bytes) {
+    std::uint64_t left = left_;
+    while (left >= bytes) {
+      if (left_.compare_exchange_weak(left, left - bytes)) return true;
+    }
+    return false;
+  }
+
+ private:
+  std::atomic<std::uint64_t> left_;
+};
+
 // Limits on what one image may leave in a timeline.
 struct SnapshotLimits {
   std::uint64_t payload_kept = std::uint64_t{1} << 20U;  // bytes of a payload that are stored
@@ -28,6 +47,7 @@ struct SnapshotLimits {
   // Larger payloads are kept once each, and together at most as much as the largest payload; states
   // that announce one keep its beginning.
   std::uint64_t large_payloads = kMostPayload;
+  std::shared_ptr<SharedBytes> large_of_all = nullptr;  // those of all images; null: no such limit
   std::uint64_t large_begin = std::uint64_t{4} << 10U;
   std::size_t snapshots = 512;  // distinct states; later ones are only judged and counted
   // Judges later states. Null: they are counted as not judged.
@@ -94,7 +114,6 @@ class SnapshotRecorder {
   void examine_start(Candidate& candidate);
   // The mappings around the copies, and VmFlags.
   void add_surroundings(std::vector<Candidate>& candidates);
-  bool has_ended() const;
   void note_publications(const Snapshot& snapshot);
   void keep_apart(MemoryBlock& payload);
   std::optional<std::uint64_t> append(Snapshot snapshot);  // its index; nothing: not kept
