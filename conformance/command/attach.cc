@@ -1,6 +1,7 @@
 #include "conformance/observe/attach.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "conformance/command/options.h"
 #include "conformance/command/print.h"
 #include "conformance/judge/process_verdicts.h"
+#include "conformance/report/escape.h"
 #include "conformance/report/exposition.h"
 #include "conformance/report/process_lines.h"
 #include "conformance/rules/state_rules.h"
@@ -30,14 +32,15 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kShortestInterval{1000};
+constexpr milliseconds kLongestRun{600000};  // of --every, besides --for
 
 struct AttachCommand {
   CommonOptions common;
   std::vector<std::string> pids;
   bool all = false;
   bool json = false;
-  std::string metrics;  // a file; empty: none
-  std::string every;
+  std::optional<std::string> metrics;  // a file
+  std::optional<std::string> every;
 };
 
 int read_pids(const AttachCommand& command, std::vector<pid_t>& out) {
@@ -55,9 +58,11 @@ int read_pids(const AttachCommand& command, std::vector<pid_t>& out) {
   return 0;
 }
 
-AttachOptions attach_options(const JudgeOptions& options, std::vector<pid_t> pids) {
+AttachOptions attach_options(const AttachCommand& command, std::vector<pid_t> pids) {
+  const JudgeOptions& options = command.common.judge;
   AttachOptions out;
   out.pids = std::move(pids);
+  if (command.every) out.unexamined = getppid();
   out.limits.judge = &state_judge();
   if (options.run_for) out.watch_for = *options.run_for;
   for (milliseconds* limit : {&out.watch_for, &out.memory_deadline, &out.memory_budget,
@@ -141,9 +146,9 @@ void report_each(const AttachCommand& command, const Attached& attached,
   }
 }
 
-int open_metrics(const std::string& path, std::optional<MetricsFile>& out) {
-  if (path.empty()) return 0;
-  auto file = MetricsFile::at(path);
+int open_metrics(const std::optional<std::string>& path, std::optional<MetricsFile>& out) {
+  if (!path) return 0;
+  auto file = MetricsFile::at(*path);
   if (!file) {
     return complain(kExitUsage, "--metrics: " + sys::to_string(file.error()),
                     "name a file in a directory that exists and that you may write to");
@@ -156,7 +161,7 @@ int attach_to(const AttachCommand& command) {
   const JudgeOptions& options = command.common.judge;
   std::vector<pid_t> pids;
   if (const int code = read_pids(command, pids); code != 0) return code;
-  const AttachOptions attach = attach_options(options, std::move(pids));
+  const AttachOptions attach = attach_options(command, std::move(pids));
   Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
   std::optional<MetricsFile> file;
@@ -179,12 +184,19 @@ int attach_to(const AttachCommand& command) {
 }
 
 int attach_again_and_again(const AttachCommand& command) {
-  const auto interval = parse_duration(command.every);
+  const auto interval = parse_duration(*command.every);
   if (!interval || *interval < kShortestInterval) {
-    return complain(kExitUsage, "--every: " + command.every + " is not a duration of 1 s or more",
+    return complain(kExitUsage,
+                    "--every: " + shell_word(*command.every) + " is not a duration of 1 s or more",
                     "like 10s or 2m");
   }
-  return repeat_every(*interval, [&] { return attach_to(command); });
+  const JudgeOptions& options = command.common.judge;
+  const auto longest = kLongestRun + options.run_for.value_or(milliseconds(0));
+  const Repetition how = {
+      .interval = *interval,
+      .deadline = std::chrono::duration_cast<milliseconds>(longest * options.timeout_scale),
+      .needs_reader = !command.metrics};
+  return repeat_every(how, [&] { return attach_to(command); });
 }
 
 }  // namespace
@@ -213,7 +225,7 @@ Command attach_command(CLI::App& app, const Words& command_line) {
           .run =
               [o, command_line](const Words& /*program*/) {
                 if (const int code = settle(o->common, command_line); code != 0) return code;
-                return o->every.empty() ? attach_to(*o) : attach_again_and_again(*o);
+                return o->every ? attach_again_and_again(*o) : attach_to(*o);
               },
           .takes = nullptr};
 }

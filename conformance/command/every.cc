@@ -1,13 +1,16 @@
 #include "conformance/command/every.h"
 
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -17,6 +20,10 @@
 namespace ctxconf::conformance {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds kTick{50};
+
 [[noreturn]] void run_in_child(pid_t parent, const std::function<int()>& once) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(kExitUnreachable);
@@ -25,23 +32,55 @@ namespace {
   _exit(code);
 }
 
+// The exit code of a child. Nothing: it did not exit by itself in time.
+std::optional<int> code_of(pid_t child, Clock::time_point deadline) {
+  int status = 0;
+  int options = WNOHANG;
+  while (true) {
+    const pid_t ended = waitpid(child, &status, options);
+    if (ended == child) break;
+    if (ended == 0 && Clock::now() >= deadline) {
+      kill(child, SIGKILL);
+      options = 0;
+    }
+    if (ended == 0) std::this_thread::sleep_for(kTick);
+  }
+  if (options == 0) {
+    complain(kExitUnreachable, "--every: a run did not end in time and was killed");
+  }
+  return WIFEXITED(status) ? std::optional(WEXITSTATUS(status)) : std::nullopt;
+}
+
+// Sleeps. Returns early, with true, if stdout is a pipe that nobody reads.
+bool loses_its_reader(Clock::time_point until) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+  pollfd out = {.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  const int wait = static_cast<int>(std::clamp<std::int64_t>(left, 0, INT_MAX));
+  if (poll(&out, 1, wait) > 0 && (out.revents & POLLERR) != 0) return true;
+  std::this_thread::sleep_until(until);
+  return false;
+}
+
 }  // namespace
 
-int repeat_every(std::chrono::milliseconds interval, const std::function<int()>& once) {
+int repeat_every(const Repetition& how, const std::function<int()>& once) {
   const pid_t parent = getpid();
   while (true) {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     std::fflush(nullptr);
     const pid_t child = fork();
     if (child < 0) {
       return complain(kExitUnreachable, std::string("--every: fork: ") + std::strerror(errno));
     }
     if (child == 0) run_in_child(parent, once);
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    const auto code = code_of(child, begin + how.deadline);
+    if (code == kExitUsage) return kExitUsage;
+    const auto next = begin + how.interval;
+    if (!how.needs_reader) {
+      std::this_thread::sleep_until(next);
+    } else if (loses_its_reader(next)) {
+      return code.value_or(kExitUnreachable);
     }
-    if (WIFEXITED(status) && WEXITSTATUS(status) == kExitUsage) return kExitUsage;
-    std::this_thread::sleep_until(begin + interval);
   }
 }
 

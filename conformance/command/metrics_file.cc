@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "conformance/report/escape.h"
+
 namespace ctxconf::conformance {
 
 sys::Result<MetricsFile> MetricsFile::at(const std::string& path) {
@@ -12,7 +14,7 @@ sys::Result<MetricsFile> MetricsFile::at(const std::string& path) {
   const auto status = std::filesystem::symlink_status(file, error);
   const bool is_other = std::filesystem::exists(status) && !is_regular_file(status);
   if (name.empty() || name == "." || name == ".." || is_other) {
-    return sys::fail("write", EINVAL, path + " is not a regular file");
+    return sys::fail("write", EINVAL, shell_word(path) + " is not a regular file");
   }
   const std::string parent = file.parent_path();
   auto folder = OutputFolder::open(parent.empty() ? "." : parent);
