@@ -35,6 +35,7 @@ BIN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 sys.path.append(os.path.join(SOURCE, "conformance", "report"))
 import page_reader  # noqa: E402
 from leftovers import children, heed_signals  # noqa: E402
+from strangers import become_nobody, has_ptrace_of_strangers, may_nobody_run  # noqa: E402
 
 CTXCONF = os.path.join(BIN, "ctxconf")
 WRITER = os.path.join(BIN, "writer_ref")
@@ -44,7 +45,6 @@ CTYPES_WRITER = os.path.join(BIN, "ctypes_writer.py")
 PYTHON = sys.executable
 
 CLEAN, FAILED, USAGE, UNREACHABLE, NOT_JUDGED, STALE = range(6)
-NOBODY = 65534
 
 with open(CTXCONF, "rb") as binary:
     SANITISED = b"__asan_init" in binary.read()
@@ -224,14 +224,6 @@ def processes_with(mark):
         except OSError:
             pass
     return found
-
-
-def has_ptrace_of_strangers():
-    try:
-        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
-            return os.geteuid() == 0 or int(file.read()) == 0
-    except OSError:
-        return True
 
 
 def runs(*command):
@@ -1744,19 +1736,8 @@ class AttachTest(Case):
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root: starts a program of another user")
     def test_process_of_another_user(self):
-        def become_nobody():
-            os.setgroups([])
-            os.setresgid(NOBODY, NOBODY, NOBODY)
-            os.setresuid(NOBODY, NOBODY, NOBODY)
-
         os.chmod(self.dir, 0o755)
-        try:
-            may_run = subprocess.run([CTXCONF, "--version"], preexec_fn=become_nobody, check=False,
-                                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                     timeout=DEADLINE_S).returncode == 0
-        except OSError:
-            may_run = False
-        if not may_run:
+        if not may_nobody_run(CTXCONF):
             self.skipTest(f"another user may not run {CTXCONF}")
         writer = self.start_writer()
         done = self.expect_exit(UNREACHABLE, "attach", "--for", "200ms", str(writer.pid),

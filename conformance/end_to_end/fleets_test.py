@@ -28,6 +28,7 @@ except ImportError:
 
 from exposition import parse
 from leftovers import children, heed_signals
+from strangers import become_nobody, has_ptrace_of_strangers, may_nobody_run
 
 ALONE = "CTXCONF_FLEETS_TEST_ALONE"
 NAMESPACE = ["unshare", "-mpf", "--mount-proc", "--kill-child"]
@@ -37,25 +38,10 @@ WRITER = os.path.join(BIN, "writer_ref")
 TESTEE = os.path.join(BIN, "process_writer")
 
 CLEAN, FAILED, USAGE, UNREACHABLE, NOT_JUDGED = range(5)
-NOBODY = 65534
 DEADLINE_S = 120
 HOSTILE = 'shop"} 1\n# HELP x\\ny\\\x1b[31m\u202e'
 SHOWN = 'shop"} 1\\x0a# HELP x\\ny\\\\x1b[31m\\xe2\\x80\\xae'
 SCHEMA = os.path.join(SOURCE, "conformance", "report", "process_line.schema.json")
-
-
-def become_nobody():
-    os.setgroups([])
-    os.setresgid(NOBODY, NOBODY, NOBODY)
-    os.setresuid(NOBODY, NOBODY, NOBODY)
-
-
-def has_ptrace_of_strangers():
-    try:
-        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
-            return os.geteuid() == 0 or int(file.read()) == 0
-    except OSError:
-        return True
 
 
 @unittest.skipUnless(has_ptrace_of_strangers(), "yama lets only root look at other processes")
@@ -124,7 +110,7 @@ class Case(unittest.TestCase):
 
 
 def series(metrics, name, **labels):
-    """The samples of a metric with these labels, and no others of its labels are looked at."""
+    """The samples of a metric with these labels, by requirement; other labels are ignored."""
     return {dict(found).get("requirement", ""): value for found, value in metrics[name].items()
             if labels.items() <= dict(found).items()}
 
@@ -140,6 +126,8 @@ class FleetsTest(Case):
         self.assertEqual((one["state"], one["executable"], one["failed"]), ("clean", os.path.realpath(WRITER), []))
         self.assertEqual(one["resource"]["service.name"], "shop")
         self.assertGreaterEqual(one["counts"]["pass"], 20)
+        self.assertEqual(one["outcomes"]["pctx.header.signature"], "pass")
+        self.assertEqual(len(one["outcomes"]), sum(one["counts"].values()) - one["counts"]["na"])
         other = processes[broken.pid]
         self.assertEqual((other["state"], [f["id"] for f in other["failed"]]), ("broken", ["pctx.header.signature"]))
         self.assertIn("OTEL", other["failed"][0]["saw"])
@@ -152,6 +140,8 @@ class FleetsTest(Case):
         self.assertEqual(series(metrics, "ctxconf_process_requirement_broken", outcome="fail", pid=str(broken.pid)),
                          {"pctx.header.signature": 1})
         self.assertEqual(series(metrics, "ctxconf_process_requirement_broken", outcome="fail", pid=str(good.pid)), {})
+        self.assertEqual([(dict(found)["pid"], dict(found)["state"]) for found in metrics["ctxconf_process_state"]],
+                         [(str(broken.pid), "broken")])
         self.assertEqual(series(metrics, "ctxconf_requirement_broken_processes", outcome="fail"),
                          {"pctx.header.signature": 1})
         (ended,) = metrics["ctxconf_run_timestamp_seconds"].values()
@@ -159,6 +149,7 @@ class FleetsTest(Case):
 
     def test_all(self):
         good, broken, silent = self.start_writer(), self.start_broken(), self.start("sleep", "600")
+        self.start("true").stdout.read()  # it becomes a zombie
         code, out, _ = self.attach("--all", "--json", "--metrics", self.file)
         self.assertEqual(code, FAILED, out)
         processes, run = self.lines(out)
@@ -170,7 +161,8 @@ class FleetsTest(Case):
             self.assertEqual(series(metrics, "ctxconf_processes", state=state), {"": number})
         if os.environ.get(ALONE):
             self.assertEqual(set(processes), {good.pid, broken.pid})
-            self.assertEqual(metrics["ctxconf_process_unread"], {})
+            self.assertEqual(series(metrics, "ctxconf_process_state", state="unread"), {})
+            self.assertEqual(run["processes"]["no_context"], 2)  # no zombie
 
     def test_one_process(self):
         writer = self.start_writer()
@@ -183,13 +175,23 @@ class FleetsTest(Case):
         (process,) = self.lines(out)[0].values()
         self.assertEqual(process["state"], "no_context")
 
+    def test_what_no_reader_can_read_is_not_judged(self):
+        for fill in ("120", "0"):
+            with self.subTest(fill):
+                writer = self.start(sys.executable, "-c", NEVER_VALID, fill)
+                self.assertEqual(writer.stdout.readline(), b"named\n")
+                code, out, _ = self.attach("--json", "--metrics", self.file, writer.pid)
+                process = self.lines(out)[0][writer.pid]
+                self.assertEqual((code, process["state"]), (NOT_JUDGED, "not_judged"), out)
+                self.assertIn("no reader can read anything of it", process["incomplete"])
+                self.assertEqual(series(self.metrics(), "ctxconf_process_state", state="not_judged",
+                                        pid=str(writer.pid)), {"": 1})
+
     def test_strict_makes_a_warning_a_failure(self):
-        writer = self.start_writer(TESTEE, "--bad", "pctx.publish.fields-nonzero", "--pause", "20", "--hold", "600000")
+        writer = self.start_writer(TESTEE, "--bad", "pctx.publish.memfd-closed", "--pause", "20", "--hold", "600000")
         for words, state in (([], "clean"), (["--strict"], "broken")):
-            _, out, _ = self.attach("--json", "--only", "pctx.publish.fields-nonzero", *words, writer.pid)
+            _, out, _ = self.attach("--json", "--only", "pctx.publish.memfd-closed", *words, writer.pid)
             process = self.lines(out)[0][writer.pid]
-            if not process["warned"]:
-                self.skipTest("attach did not see it: " + out)
             self.assertEqual(process["state"], state, out)
 
     def test_hostile_names(self):
@@ -220,9 +222,7 @@ class FleetsTest(Case):
     @unittest.skipUnless(os.geteuid() == 0, "needs root: starts ctxconf as another user")
     def test_processes_that_cannot_be_read(self):
         os.chmod(self.dir, 0o777)
-        try:
-            subprocess.run([CTXCONF, "--version"], preexec_fn=become_nobody, check=True, stdout=subprocess.DEVNULL)
-        except (OSError, subprocess.CalledProcessError):
+        if not may_nobody_run(CTXCONF):
             self.skipTest(f"another user may not run {CTXCONF}")
         writer = self.start_writer()
         _, out, _ = self.attach("--all", "--json", "--metrics", self.file, preexec_fn=become_nobody)
@@ -234,7 +234,8 @@ class FleetsTest(Case):
         metrics = self.metrics()
         self.assertEqual(series(metrics, "ctxconf_processes", state="unread"), {"": run["processes"]["unread"]})
         if os.environ.get(ALONE):
-            self.assertEqual(series(metrics, "ctxconf_process_unread", pid=str(writer.pid), exe="writer_ref"), {"": 1})
+            self.assertEqual(series(metrics, "ctxconf_process_state", pid=str(writer.pid), exe="writer_ref",
+                                    state="unread"), {"": 1})
             self.assertEqual(run["exit_code"], NOT_JUDGED)
 
     def test_promtool(self):
@@ -244,6 +245,23 @@ class FleetsTest(Case):
         done = subprocess.run(["promtool", "check", "metrics"], input=self.read(), capture_output=True,
                               timeout=DEADLINE_S, check=False)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, b"", b""))
+
+
+# A private mapping named OTEL_CTX, each byte of which is its argument.
+NEVER_VALID = """
+import ctypes, mmap, os, sys, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + 3 * [ctypes.c_int] + [ctypes.c_long]
+file = os.memfd_create("OTEL_CTX", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+os.ftruncate(file, mmap.PAGESIZE)
+at = libc.mmap(None, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE, file, 0)
+os.close(file)
+libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(mmap.PAGESIZE), mmap.MADV_DONTFORK)
+ctypes.memset(at, int(sys.argv[1]), mmap.PAGESIZE)
+print("named", flush=True)
+time.sleep(600)
+"""
 
 
 class FileTest(Case):
@@ -319,9 +337,54 @@ class EveryTest(Case):
         self.assert_nothing_half_written()
         self.assertGreaterEqual(ctxconf.stdout.read().count(b'"kind":"run"'), 2)
 
+    def runs_of(self, ctxconf, number):
+        """The pids of this many runs of an --every."""
+        pids, deadline = set(), time.monotonic() + DEADLINE_S
+        while len(pids) < number:
+            self.assertLess(time.monotonic(), deadline)
+            self.assertIsNone(ctxconf.poll())
+            pids.update(children(ctxconf.pid))
+            time.sleep(0.01)
+        return pids
+
+    def test_it_ends_when_nobody_reads(self):
+        ctxconf = self.start(CTXCONF, "attach", "--for", "100ms", "--json", "--every", "600s",
+                             str(self.start_writer().pid))
+        self.assertIn(b'"kind":"process"', ctxconf.stdout.readline())
+        ctxconf.stdout.close()
+        self.assertEqual(ctxconf.wait(DEADLINE_S), CLEAN)
+
+    def test_with_metrics_it_needs_no_reader(self):
+        ctxconf = self.start(CTXCONF, "attach", "--for", "100ms", "--json", "--every", "1s", "--metrics", self.file,
+                             str(self.start_writer().pid))
+        ctxconf.stdout.close()
+        self.runs_of(ctxconf, 3)
+        self.metrics()
+
+    def test_a_run_that_does_not_end_is_killed(self):
+        ctxconf = self.start(CTXCONF, "attach", "--for", "100ms", "--timeout-scale", "0.01", "--every", "1s",
+                             str(self.start_writer().pid), stderr=subprocess.PIPE)
+        self.addCleanup(ctxconf.stderr.close)
+        (first,) = self.runs_of(ctxconf, 1)
+        os.kill(first, signal.SIGSTOP)
+        self.runs_of(ctxconf, 2)
+        self.assertIn(b"did not end in time", ctxconf.stderr.readline())
+        self.assertFalse(os.path.exists(f"/proc/{first}"))
+
+    @unittest.skipUnless(os.environ.get(ALONE), "counts the processes of a PID namespace of its own")
+    def test_it_does_not_count_itself(self):
+        self.start(CTXCONF, "attach", "--all", "--for", "100ms", "--every", "600s", "--metrics", self.file)
+        deadline = time.monotonic() + DEADLINE_S
+        while not os.path.exists(self.file):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+        self.assertEqual(series(self.metrics(), "ctxconf_processes", state="no_context"), {"": 1})
+
     def test_usage(self):
         for words, why in ((["--every", "0", "1"], "--every: 0 is not a duration of 1 s or more"),
                            (["--every", "soon", "1"], "--every: soon is not"),
+                           (["--every", "", "1"], "--every: '' is not"),
+                           (["--metrics", "", "1"], "--metrics: write: '' is not a regular file"),
                            (["--every", "10s"], "give a pid or --all")):
             with self.subTest(words):
                 code, out, err = self.attach(*words)

@@ -281,8 +281,9 @@ TEST(Judge, APayloadThatWasNotKeptIsOneThatWasNotJudged) {
               sizeof kBytes);
   memory[1].wanted = kBytes;
   memory[1].readable = kMostPayload;
-  EXPECT_EQ(judge(r.t, all_requirements()).incomplete,
-            "a payload of up to 4294967295 bytes was not judged: 64 MiB of one process are kept");
+  EXPECT_EQ(
+      judge(r.t, all_requirements()).incomplete,
+      "a payload of up to 4294967295 bytes was not judged: only 64 MiB of large ones are kept");
   // What cannot be copied is another matter, which a requirement tells.
   memory[1].readable = 2;
   EXPECT_EQ(judge(r.t, all_requirements()).incomplete, "");

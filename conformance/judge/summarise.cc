@@ -404,6 +404,27 @@ std::string silent_processes(const Timeline& t, const std::vector<ImageEvidence>
                      silent.size() == 1 ? "" : fmt::format(" and {} more", silent.size() - 1));
 }
 
+bool has_failed(const RunResult& run, const ImageKey& image) {
+  return std::ranges::any_of(run.results, [&](const RequirementResult& r) {
+    return std::ranges::any_of(r.findings, [&](const Finding& f) {
+      return f.image == image && f.outcome >= Outcome::kFail;
+    });
+  });
+}
+
+// Says which process that attach saw has a context of which no reader can read anything, although
+// no requirement fails. Empty: none.
+std::string unreadable_context(const Timeline& t, const std::vector<ImageEvidence>& evidence,
+                               const RunResult& run) {
+  if (t.mode != Mode::kAttach) return {};
+  const auto found = std::ranges::find_if(evidence, [&](const ImageEvidence& e) {
+    return e.published() && !e.was_read() && !has_failed(run, e.image->key);
+  });
+  if (found == evidence.end()) return {};
+  return fmt::format("process {} has a context, and no reader can read anything of it",
+                     found->process->pid);
+}
+
 // Payloads that readers accept and no rule judges, because not all of them was kept. Empty: none.
 // In a cell the program publishes what it published without a fault.
 std::string not_judged(const std::vector<ImageEvidence>& evidence) {
@@ -419,7 +440,7 @@ std::string not_judged(const std::vector<ImageEvidence>& evidence) {
     }
   }
   if (count == 0) return {};
-  return fmt::format("{} of up to {} bytes {} not judged: {} MiB of one process are kept",
+  return fmt::format("{} of up to {} bytes {} not judged: only {} MiB of large ones are kept",
                      count == 1 ? "a payload" : fmt::format("{} payloads", count), largest,
                      count == 1 ? "was" : "were", kMostPayload >> 20U);
 }
@@ -645,6 +666,7 @@ void summarise(const Timeline& t, const std::vector<ImageEvidence>& evidence,
   out.incomplete = not_judged(evidence);
   if (out.incomplete.empty()) out.incomplete = unseen(t);
   if (out.incomplete.empty()) out.incomplete = silent_processes(t, evidence);
+  if (out.incomplete.empty()) out.incomplete = unreadable_context(t, evidence, out);
   add_images(t, evidence, out);
   out.libc = libc_of(out.images);
   add_harness_fault(t, out);

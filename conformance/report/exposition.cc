@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "conformance/report/escape.h"
 
@@ -65,18 +67,14 @@ void add_states(const ProcessVerdicts& verdicts, std::string& out) {
 
 void add_outcomes(const ProcessVerdicts& verdicts, std::string& out) {
   Totals sum;
-  for (const ProcessVerdict& p : verdicts.processes) {
-    sum.pass += p.totals.pass;
-    sum.fail += p.totals.fail;
-    sum.warn += p.totals.warn;
-    sum.info += p.totals.info;
-    sum.unobservable += p.totals.unobservable;
-  }
+  for (const ProcessVerdict& p : verdicts.processes) sum += p.totals;
   Metric metric(out, "ctxconf_verdicts", "Verdicts about all processes by their outcome.");
   for (const auto& [outcome, number] :
        {std::pair(Outcome::kPass, sum.pass), std::pair(Outcome::kFail, sum.fail),
         std::pair(Outcome::kWarn, sum.warn), std::pair(Outcome::kInfo, sum.info),
-        std::pair(Outcome::kUnobservable, sum.unobservable)}) {
+        std::pair(Outcome::kUnobservable, sum.unobservable),
+        std::pair(Outcome::kTimeout, sum.timeout), std::pair(Outcome::kCrash, sum.crash),
+        std::pair(Outcome::kHarnessError, sum.harness_error)}) {
     metric.add(quoted_label("outcome", to_string(outcome)), number);
   }
 }
@@ -91,30 +89,55 @@ void add_broken_requirements(const ProcessVerdicts& verdicts, std::string& out) 
   for (const auto& [labels, number] : processes) metric.add(labels, number);
 }
 
-// Returns how many processes were left out.
-std::size_t add_broken_processes(const ProcessVerdicts& verdicts, std::string& out) {
-  Metric metric(out, "ctxconf_process_requirement_broken",
-                "1 for each requirement that a process breaks.");
-  std::size_t processes = 0;
-  for (const ProcessVerdict& p : verdicts.processes) {
-    if (p.broken.empty() || ++processes > kMostLabelledProcesses) continue;
-    const std::string process = labels_of(p);
-    for (const BrokenVerdict& b : p.broken) metric.add(process + "," + labels_of(b), 1);
-  }
-  return processes - std::min(processes, kMostLabelledProcesses);
+bool is_named_by_its_state(const ProcessVerdict& p) {
+  return p.state != ProcessState::kClean && p.state != ProcessState::kNoContext;
 }
 
-// The same.
-std::size_t add_unread_processes(const ProcessVerdicts& verdicts, std::string& out) {
-  Metric metric(out, "ctxconf_process_unread", "1 for each process that could not be examined.");
-  std::size_t processes = 0;
-  for (const ProcessVerdict& p : verdicts.processes) {
-    if (p.state != ProcessState::kUnread || ++processes > kMostLabelledProcesses) continue;
-    metric.add(
-        fmt::format("pid=\"{}\",{}", p.pid, quoted_label("exe", p.name(), kMostExecutableLabel)),
-        1);
+// The processes that have series of their own: the first ones of each state.
+struct Labelled {
+  std::vector<const ProcessVerdict*> processes;
+  StateCounts omitted{};
+};
+
+Labelled labelled(const ProcessVerdicts& verdicts) {
+  Labelled out;
+  for (std::size_t i = 0; i < kProcessStates.size(); ++i) {
+    std::size_t found = 0;
+    for (const ProcessVerdict& p : verdicts.processes) {
+      const bool has_series = is_named_by_its_state(p) || !p.broken.empty();
+      if (p.state != kProcessStates[i] || !has_series) continue;
+      if (++found <= kMostLabelledProcesses) out.processes.push_back(&p);
+    }
+    out.omitted[i] = found - std::min(found, kMostLabelledProcesses);
+    if (kProcessStates[i] == ProcessState::kUnread) out.omitted[i] += verdicts.unread_omitted;
   }
-  return processes - std::min(processes, kMostLabelledProcesses) + verdicts.unread_omitted;
+  return out;
+}
+
+void add_process_states(const Labelled& own, std::string& out) {
+  Metric metric(out, "ctxconf_process_state",
+                "1 for each process that is broken, not judged or unread.");
+  for (const ProcessVerdict* p : own.processes) {
+    if (!is_named_by_its_state(*p)) continue;
+    metric.add(labels_of(*p) + "," + quoted_label("state", to_string(p->state)), 1);
+  }
+}
+
+void add_broken_processes(const Labelled& own, std::string& out) {
+  Metric metric(out, "ctxconf_process_requirement_broken",
+                "1 for each requirement that a process breaks.");
+  for (const ProcessVerdict* p : own.processes) {
+    for (const BrokenVerdict& b : p->broken) metric.add(labels_of(*p) + "," + labels_of(b), 1);
+  }
+}
+
+void add_omitted(const Labelled& own, std::string& out) {
+  Metric metric(out, "ctxconf_processes_omitted",
+                "Processes that have no series of their own, because they are too many.");
+  for (std::size_t i = 0; i < own.omitted.size(); ++i) {
+    if (kProcessStates[i] == ProcessState::kNoContext) continue;
+    metric.add(quoted_label("state", to_string(kProcessStates[i])), own.omitted[i]);
+  }
 }
 
 }  // namespace
@@ -125,12 +148,10 @@ std::string to_exposition(const ExpositionRun& run, const ProcessVerdicts& verdi
   add_states(verdicts, out);
   add_outcomes(verdicts, out);
   add_broken_requirements(verdicts, out);
-  const std::size_t broken = add_broken_processes(verdicts, out);
-  const std::size_t unread = add_unread_processes(verdicts, out);
-  Metric omitted(out, "ctxconf_processes_omitted",
-                 "Processes that have no series of their own, because they are too many.");
-  omitted.add(quoted_label("series", "broken"), broken);
-  omitted.add(quoted_label("series", "unread"), unread);
+  const Labelled own = labelled(verdicts);
+  add_process_states(own, out);
+  add_broken_processes(own, out);
+  add_omitted(own, out);
   return out;
 }
 

@@ -10,7 +10,7 @@
 
 namespace ctxconf::conformance {
 
-inline constexpr std::size_t kMostLabelledProcesses = 100;  // broken ones, and unread ones
+inline constexpr std::size_t kMostLabelledProcesses = 100;  // of one state
 inline constexpr std::size_t kMostExecutableLabel = 128;    // bytes before they are escaped
 inline constexpr std::size_t kMostServiceLabel = 64;
 

@@ -62,8 +62,11 @@ TEST(Exposition, CountsStatesAndOutcomes) {
   EXPECT_THAT(text, HasSubstr("\nctxconf_processes{state=\"no_context\"} 70\n"));
   EXPECT_THAT(text, HasSubstr("\nctxconf_processes{state=\"unread\"} 6\n"));
   EXPECT_THAT(text, HasSubstr("\nctxconf_verdicts{outcome=\"pass\"} 20\n"));
-  EXPECT_THAT(text, HasSubstr("\nctxconf_process_unread{pid=\"13\",exe=\"sshd\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("\nctxconf_processes_omitted{series=\"unread\"} 5\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("\nctxconf_process_state{pid=\"13\",exe=\"sshd\",service=\"\",state=\"unread\"} "
+                "1\n"));
+  EXPECT_THAT(text, HasSubstr("\nctxconf_processes_omitted{state=\"unread\"} 5\n"));
   EXPECT_THAT(text, HasSubstr("\nctxconf_requirement_broken_processes{requirement=\"" +
                               requirement(0).id + "\",outcome=\"fail\"} 1\n"));
 }
@@ -77,10 +80,26 @@ TEST(Exposition, LimitsTheProcessesWithSeriesOfTheirOwn) {
   }
   const std::string text = to_exposition(kRun, verdicts);
   EXPECT_EQ(lines_with(text, "ctxconf_process_requirement_broken{"), kMostLabelledProcesses);
-  EXPECT_EQ(lines_with(text, "ctxconf_process_unread{"), kMostLabelledProcesses);
-  EXPECT_THAT(text, HasSubstr("\nctxconf_processes_omitted{series=\"broken\"} 7\n"));
-  EXPECT_THAT(text, HasSubstr("\nctxconf_processes_omitted{series=\"unread\"} 7\n"));
+  EXPECT_EQ(lines_with(text, "ctxconf_process_state{"), 2 * kMostLabelledProcesses);
+  EXPECT_THAT(text, HasSubstr("\nctxconf_processes_omitted{state=\"broken\"} 7\n"));
+  EXPECT_THAT(text, HasSubstr("\nctxconf_processes_omitted{state=\"unread\"} 7\n"));
   EXPECT_THAT(text, HasSubstr("\",outcome=\"fail\"} 107\n"));
+}
+
+TEST(Exposition, WarningsDoNotPushOutAFailure) {
+  ProcessVerdicts verdicts;
+  for (std::size_t i = 0; i < kMostLabelledProcesses + 3; ++i) {
+    verdicts.processes.push_back(broken_process(static_cast<std::int32_t>(1000 + i)));
+    verdicts.processes.back().state = ProcessState::kClean;
+    verdicts.processes.back().broken.front().outcome = Outcome::kWarn;
+  }
+  verdicts.processes.push_back(broken_process(9000));
+  const std::string text = to_exposition(kRun, verdicts);
+  EXPECT_EQ(lines_with(text, "ctxconf_process_requirement_broken{pid=\"9000\""), 1U);
+  EXPECT_EQ(lines_with(text, "ctxconf_process_requirement_broken{"), kMostLabelledProcesses + 1);
+  EXPECT_EQ(lines_with(text, "ctxconf_process_state{"), 1U);
+  EXPECT_THAT(text, HasSubstr("\nctxconf_processes_omitted{state=\"broken\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("\nctxconf_processes_omitted{state=\"clean\"} 3\n"));
 }
 
 TEST(Exposition, KeepsHostileNamesInTheirLabels) {

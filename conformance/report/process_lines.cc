@@ -24,10 +24,15 @@ OrderedJson counts_of(const Totals& t) {
 OrderedJson broken_of(const ProcessVerdict& p, Outcome outcome) {
   OrderedJson out = OrderedJson::array();
   for (const BrokenVerdict& b : p.broken) {
-    const bool is_failure = b.outcome != Outcome::kWarn;
-    if (is_failure != (outcome == Outcome::kFail)) continue;
+    if (b.outcome != outcome) continue;
     out.push_back({{"id", b.requirement->id}, {"saw", json_text(b.saw, kMostReason)}});
   }
+  return out;
+}
+
+OrderedJson outcomes_of(const ProcessVerdict& p) {
+  OrderedJson out = OrderedJson::object();
+  for (const auto& [requirement, outcome] : p.outcomes) out[requirement->id] = to_string(outcome);
   return out;
 }
 
@@ -52,6 +57,7 @@ OrderedJson process_json(const ProcessVerdict& p) {
   if (p.totals.selected == 0) return out;
   out["resource"] = resource_of(p);
   out["counts"] = counts_of(p.totals);
+  out["outcomes"] = outcomes_of(p);
   out["failed"] = broken_of(p, Outcome::kFail);
   out["warned"] = broken_of(p, Outcome::kWarn);
   return out;

@@ -31,6 +31,7 @@ TEST(ProcessLines, HaveWhatIsBrokenAndWhatCouldNotBeRead) {
   broken.resource = {{"service.name", hostile_text()}};
   broken.broken = {{&requirements.at(0), Outcome::kFail, "wrong"},
                    {&requirements.at(1), Outcome::kWarn, "odd"}};
+  broken.outcomes = {{&requirements.at(0), Outcome::kFail}, {&requirements.at(1), Outcome::kWarn}};
   broken.totals.selected = 2;
   ProcessVerdict& unread = verdicts.processes[1];
   unread.pid = 13;
@@ -45,6 +46,9 @@ TEST(ProcessLines, HaveWhatIsBrokenAndWhatCouldNotBeRead) {
   EXPECT_EQ(lines[0]["failed"][0]["id"], requirements.at(0).id);
   EXPECT_EQ(lines[0]["failed"][0]["saw"], "wrong");
   EXPECT_EQ(lines[0]["warned"][0]["id"], requirements.at(1).id);
+  const nlohmann::json outcomes = {{requirements.at(0).id, "fail"},
+                                   {requirements.at(1).id, "warn"}};
+  EXPECT_EQ(lines[0]["outcomes"], outcomes);
   EXPECT_TRUE(lines[0]["resource"].contains("service.name"));
   EXPECT_EQ(lines[1]["command"], "sshd");
   EXPECT_EQ(lines[1]["unread"], "no permission");

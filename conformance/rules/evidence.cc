@@ -413,6 +413,14 @@ bool all_zero(std::span<const std::byte> bytes) {
   return std::ranges::all_of(bytes, [](std::byte b) { return b == std::byte{}; });
 }
 
+bool ImageEvidence::was_read() const {
+  const auto is_whole = [](const Context* c) {
+    return c->is_decoded() || c->header.payload_size == 0;
+  };
+  return std::ranges::any_of(first_sights, is_whole) ||
+         std::ranges::any_of(records, [](const Record& r) { return r.valid() && r.whole; });
+}
+
 const Payload* last_payload(const ImageEvidence& evidence) {
   const auto decoded = decoded_contexts(evidence);
   return decoded.empty() ? nullptr : decoded.back()->payload.get();

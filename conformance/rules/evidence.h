@@ -106,6 +106,8 @@ struct ImageEvidence {
   const FaultCell* cell = nullptr;  // wrap --faults: the further run it was in; null: the first
   bool published() const { return has_named || has_hidden; }
   bool has_valid_record() const;
+  // A reader got something: a context that can be decoded or is empty, or a valid record.
+  bool was_read() const;
 
   // "12 /usr/bin/python3.11", or "12#1 ..." after one exec; in a cell, its name follows.
   std::string name() const;

@@ -32,8 +32,7 @@ Finding nothing_to_judge(const ImageEvidence& e) {
           fmt::format("a payload of at most {} MiB", kMebibytes));
     }
     return unobservable(
-        fmt::format("the payload of {} bytes was not kept: large payloads of one process have {} "
-                    "MiB together",
+        fmt::format("the payload of {} bytes was not kept: large payloads have {} MiB together",
                     b->wanted, kMebibytes),
         "fewer large payloads in one run");
   }

@@ -135,6 +135,16 @@ bool is_about_readers(const RunResult& run) {
   });
 }
 
+Totals& Totals::operator+=(const Totals& other) {
+  for (int Totals::* const number :
+       {&Totals::pass, &Totals::fail, &Totals::warn, &Totals::info, &Totals::na,
+        &Totals::unobservable, &Totals::crash, &Totals::timeout, &Totals::harness_error,
+        &Totals::expected_failures, &Totals::selected}) {
+    this->*number += other.*number;
+  }
+  return *this;
+}
+
 Totals count(const RunResult& run) {
   Totals t;
   for (const RequirementResult& r : run.results) {

@@ -1,5 +1,5 @@
-// What a run says of each process by itself. A host has many processes, so only what is broken is
-// kept of the requirements.
+// What a run says of each process by itself. A host has many processes, so it keeps only the broken
+// requirements, and the outcome of each.
 #pragma once
 
 #include <array>
@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "conformance/requirements/catalogue.h"
@@ -19,7 +20,7 @@ namespace ctxconf::conformance {
 // In the order in which reports list them.
 enum class ProcessState : std::uint8_t {
   kBroken,     // a requirement failed
-  kNotJudged,  // a context could not be judged, or only a part of it
+  kNotJudged,  // it shows something that could not be judged, or only in part
   kUnread,     // it could not be examined
   kClean,
   kNoContext,
@@ -31,7 +32,7 @@ std::string_view to_string(ProcessState state);  // "no_context"
 
 struct BrokenVerdict {
   const Requirement* requirement = nullptr;  // in the catalogue, never null
-  Outcome outcome = Outcome::kFail;          // or kWarn
+  Outcome outcome = Outcome::kFail;          // or kWarn; a crash or a timeout is kFail
   std::string saw;                           // hostile
 };
 
@@ -44,9 +45,10 @@ struct ProcessVerdict {
   // The last Resource that was published: its first attributes, long ones cut; hostile.
   std::map<std::string, std::string> resource;
   Totals totals;
-  std::vector<BrokenVerdict> broken;  // failures first
-  std::string unread;                 // why it could not be examined; empty: it could
-  std::string incomplete;             // why not all was judged; empty: it was; hostile
+  std::vector<std::pair<const Requirement*, Outcome>> outcomes;  // without n/a
+  std::vector<BrokenVerdict> broken;                             // failures first
+  std::string unread;      // why it could not be examined; empty: it could
+  std::string incomplete;  // why not all was judged; empty: it was; hostile
 
   const std::string& name() const { return executable.empty() ? command : executable; }
 };

@@ -105,6 +105,8 @@ struct Totals {
   int crash = 0, timeout = 0, harness_error = 0;
   int expected_failures = 0;  // of the above, those that are expected
   int selected = 0;           // the denominator
+
+  Totals& operator+=(const Totals& other);
 };
 
 // What one image did, if nothing in it was wrong.
