@@ -32,7 +32,7 @@ struct Prepared {
   bool partial = false;             // the recording is incomplete
   std::string seed;                 // of the testee's values; empty: none
   bool is_told = false;             // stderr says why nothing is judged: print no report
-  // Makes what is printed instead of the report for a console; null: nothing does.
+  // Makes what is printed instead of the report for a console; null: the console report is printed.
   std::function<std::string(const RunResult&)> report;
   int exit_code = 0;  // not 0: stderr says why; stop
 };
