@@ -195,7 +195,7 @@ int attach_again_and_again(const AttachCommand& command) {
   const Repetition how = {
       .interval = *interval,
       .deadline = std::chrono::duration_cast<milliseconds>(longest * options.timeout_scale),
-      .needs_reader = !command.metrics};
+      .needs_reader = !command.metrics && options.out.empty()};
   return repeat_every(how, [&] { return attach_to(command); });
 }
 

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -32,23 +34,22 @@ constexpr std::chrono::milliseconds kTick{50};
   _exit(code);
 }
 
-// The exit code of a child. Nothing: it did not exit by itself in time.
+// The exit code of a child. Nothing: it did not exit by itself in time, or nobody knows, because
+// SIGCHLD is ignored.
 std::optional<int> code_of(pid_t child, Clock::time_point deadline) {
   int status = 0;
-  int options = WNOHANG;
-  while (true) {
-    const pid_t ended = waitpid(child, &status, options);
-    if (ended == child) break;
-    if (ended == 0 && Clock::now() >= deadline) {
-      kill(child, SIGKILL);
-      options = 0;
+  pid_t ended = 0;
+  while ((ended = waitpid(child, &status, WNOHANG)) == 0 && Clock::now() < deadline) {
+    std::this_thread::sleep_for(kTick);
+  }
+  if (ended == 0) {
+    kill(child, SIGKILL);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
-    if (ended == 0) std::this_thread::sleep_for(kTick);
-  }
-  if (options == 0) {
     complain(kExitUnreachable, "--every: a run did not end in time and was killed");
+    return std::nullopt;
   }
-  return WIFEXITED(status) ? std::optional(WEXITSTATUS(status)) : std::nullopt;
+  return ended == child && WIFEXITED(status) ? std::optional(WEXITSTATUS(status)) : std::nullopt;
 }
 
 // Sleeps. Returns early, with true, if stdout is a pipe that nobody reads.

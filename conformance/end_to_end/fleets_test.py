@@ -361,6 +361,11 @@ class EveryTest(Case):
         self.runs_of(ctxconf, 3)
         self.metrics()
 
+    def test_it_repeats_where_sigchld_is_ignored(self):
+        ctxconf = self.start(CTXCONF, "attach", "--for", "100ms", "--every", "1s", str(self.start_writer().pid),
+                             preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.runs_of(ctxconf, 2)
+
     def test_a_run_that_does_not_end_is_killed(self):
         ctxconf = self.start(CTXCONF, "attach", "--for", "100ms", "--timeout-scale", "0.01", "--every", "1s",
                              str(self.start_writer().pid), stderr=subprocess.PIPE)
