@@ -19,7 +19,7 @@ namespace ctxconf::conformance {
 
 struct AttachOptions {
   std::vector<pid_t> pids;  // empty: every process that publishes
-  pid_t unexamined = 0;     // a process that every process does not include
+  pid_t unexamined = 0;     // with all processes, this one is left out
   std::chrono::milliseconds watch_for{1000};
   SnapshotLimits limits;  // of one image; all processes have its large_payloads together
   // A page that does not arrive within this time (sys/access_watchdog.h) cannot be waited for. Then

@@ -15,7 +15,7 @@ namespace ctxconf::conformance {
 inline constexpr std::uint64_t kFnvBasis = 0xcbf29ce484222325U;
 std::uint64_t fnv1a(std::uint64_t hash, std::span<const std::byte> bytes);
 
-// False: of a zombie or a kernel thread. This call alone tells.
+// False for a zombie and for a kernel thread. Only a read tells.
 bool has_memory(const sys::MemoryReader& memory);
 
 // Copies a range in pieces: stores bytes up to `keep`, hashes bytes up to `read`.
