@@ -51,14 +51,26 @@ function(ctxconf_add_test)
   if(NOT EXISTS "${ctxconf}")
     message(FATAL_ERROR "ctxconf_add_test: CTXCONF_PROGRAM is ${ctxconf}, which does not exist")
   endif()
-  list(GET arg_COMMAND 0 program)
-  if(TARGET "${program}")
-    # Not list(POP_FRONT), which would split a later argument that has a semicolon.
-    string(REGEX REPLACE "^[^;]+" "$<TARGET_FILE:${program}>" arg_COMMAND "${arg_COMMAND}")
-  endif()
+  # Code, because a list would lose empty arguments and join those between brackets.
+  set(code_COMMAND "")
+  set(code_OPTIONS "")
+  math(EXPR last "${ARGC} - 1")
+  foreach(index RANGE ${last})
+    set(word "${ARGV${index}}")
+    if(word MATCHES "^(NAME|MODE|EXPECTATIONS|WORKING_DIRECTORY|SKIP_WITHOUT_PTRACE|COMMAND|OPTIONS)$")
+      set(keyword "${word}")
+    else()
+      if(keyword STREQUAL "COMMAND" AND code_COMMAND STREQUAL "" AND TARGET "${word}")
+        set(word "$<TARGET_FILE:${word}>")
+      endif()
+      string(REGEX REPLACE [=[["\$]]=] [[\\\0]] word "${word}")
+      string(APPEND code_${keyword} " \"${word}\"")
+    endif()
+  endforeach()
+  set(expect "")
   if(DEFINED arg_EXPECTATIONS)
     cmake_path(ABSOLUTE_PATH arg_EXPECTATIONS BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}")
-    list(APPEND arg_OPTIONS --expect "${arg_EXPECTATIONS}")
+    set(expect --expect "${arg_EXPECTATIONS}")
   endif()
   if(NOT DEFINED arg_WORKING_DIRECTORY)
     set(arg_WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
@@ -73,10 +85,10 @@ function(ctxconf_add_test)
 }
 exec "$0" "$@"]])
   endif()
-  add_test(NAME "${arg_NAME}"
-    COMMAND ${start} "${ctxconf}" ${arg_MODE} --out "${CMAKE_CURRENT_BINARY_DIR}/ctxconf/${arg_NAME}" ${arg_OPTIONS}
-            -- ${arg_COMMAND}
-    WORKING_DIRECTORY "${arg_WORKING_DIRECTORY}")
+  cmake_language(EVAL CODE [[
+    add_test(NAME "${arg_NAME}" WORKING_DIRECTORY "${arg_WORKING_DIRECTORY}"
+      COMMAND ${start} "${ctxconf}" ${arg_MODE} --out "${CMAKE_CURRENT_BINARY_DIR}/ctxconf/${arg_NAME}" ${expect}]]
+      "${code_OPTIONS} -- ${code_COMMAND})")
   set_tests_properties("${arg_NAME}" PROPERTIES LABELS ctxconf)
   if(arg_SKIP_WITHOUT_PTRACE)
     set_tests_properties("${arg_NAME}" PROPERTIES SKIP_RETURN_CODE 77)
