@@ -25,7 +25,7 @@ install(DIRECTORY golden/maps golden/process-context golden/schema golden/src go
   DESTINATION "${CMAKE_INSTALL_DATADIR}/ctxconf/golden" COMPONENT programs)
 install(FILES golden/manifest.json
   DESTINATION "${CMAKE_INSTALL_DATADIR}/ctxconf/golden" COMPONENT programs)
-# The CMake package of the program. It fits both components, which have it in the same place.
+# The CMake package of the program. Both components install it: the program is in the same place in both.
 include(CMakePackageConfigHelpers)
 set(package_dir lib/cmake/ctxconf)
 configure_package_config_file(cmake/ctxconfConfig.cmake.in ctxconfConfig.cmake
