@@ -30,7 +30,9 @@ GOOD = [str(BIN / "process_writer"), "--good", "default"]
 WRONG_SIZE = [str(BIN / "process_writer"), "--bad", "pctx.header.payload-size"]
 MICROSECONDS = [str(BIN / "process_writer"), "--bad", "pctx.header.timestamp-nanoseconds"]
 CRASHES = ["sh", "-c", " ".join(GOOD) + "; kill -SEGV $$"]
+SEVERAL = ["sh", "-c", " & ".join(map(" ".join, (GOOD, WRONG_SIZE, GOOD))) + " & wait"]
 COLOURED = ["printf", r"\033[31mred"]
+LOUD = ["sh", "-c", "yes | head -n 9999"]
 MISSING = ["./no-such-program"]
 HANGS = ["sleep", "997"]
 HEADER = ["--only", "pctx.header.*"]
@@ -78,6 +80,15 @@ exec {shlex.quote(str(BIN / "ctxconf"))} "$@"
 """, 0o755)
         self.environment["PATH"] = f"{program.parent}:{self.environment['PATH']}"
         return program
+
+    def other_exit(self):
+        """A ctxconf that ends in another way than its report says."""
+        ctxconf = shlex.quote(str(BIN / "ctxconf"))
+        self.environment["CTXCONF_PROGRAM"] = str(self.write("other/ctxconf", f"""#!/bin/sh
+[ "$1" = list ] && exec {ctxconf} "$@"
+{ctxconf} "$@" && kill -KILL $$
+exit 0
+""", 0o755))
 
     def expectations(self, status):
         return self.write("known", f"# ctxconf-expect 1\n{status} pctx.header.payload-size issue=https://bugs.example/1\n")
@@ -231,22 +242,24 @@ class PytestTest(ExampleTest):
         def program(command, *options):
             return f"*{command!r}, options={HEADER + list(options)!r}"
         known = str(self.expectations("fail"))
-        self.module(bad=program(WRONG_SIZE), good=program(GOOD), crashes=program(CRASHES),
+        self.module(bad=program(WRONG_SIZE), good=program(GOOD), several=program(SEVERAL), crashes=program(CRASHES),
                     known=program(WRONG_SIZE, "--expect", known), stale=program(GOOD, "--expect", known),
                     warns=program(MICROSECONDS), strict=program(MICROSECONDS, "--strict"))
         cases, output = self.pytest(ok=False)
         failed = {name: self.outcomes(all_of, "failure") for name, all_of in cases.items()}
         self.assertEqual({name: set(some) for name, some in failed.items()}, {
-            "test_bad": {"pctx.header.payload-size"}, "test_good": set(), "test_crashes": {"run"}, "test_known": set(),
-            "test_stale": {"run"}, "test_warns": set(), "test_strict": {"pctx.header.timestamp-nanoseconds"}}, output)
+            "test_bad": {"pctx.header.payload-size"}, "test_good": set(), "test_several": {"pctx.header.payload-size"},
+            "test_crashes": {"run"}, "test_known": set(), "test_stale": {"run"}, "test_warns": set(),
+            "test_strict": {"pctx.header.timestamp-nanoseconds"}}, output)
         for text in (RULE, SAW, "/memfd:OTEL_CTX (deleted)", "why "):
             self.assertIn(text, failed["test_bad"]["pctx.header.payload-size"])
         self.assertIn("died of SIGSEGV", failed["test_crashes"]["run"])
         self.assertIn("exit code 5", failed["test_stale"]["run"])
-        self.assertRegex(output, r"PytestWarning: warn: pctx\.header\.timestamp-nanoseconds")
+        self.assertRegex(output, r"PytestWarning: WARN  pctx\.header\.timestamp-nanoseconds")
         good, skipped = cases["test_good"], self.outcomes(cases["test_good"], "skipped")
         self.assertEqual(good["pctx.header.payload-size"], ("passed", ""))
         self.assertEqual(good["run"], ("passed", ""))
+        self.assertEqual(set(cases["test_several"]), set(good))
         self.assertIn(UNOBSERVABLE, skipped["pctx.header.timestamp-clock"])
         self.assertIn(NOT_APPLICABLE, skipped["pctx.header.wide-fields-on-32-bit"])
         self.assertIn("not selected", skipped["pctx.update.visible"])
@@ -255,11 +268,11 @@ class PytestTest(ExampleTest):
 
     def test_no_result_is_one_failure(self):
         self.module(missing=repr(MISSING[0]), silent="'true'", coloured=f"*{COLOURED!r}",
-                    hangs=f"*{HANGS!r}, timeout=2", mute="'sleep', '997', mode='run', options=['--timeout-scale', '0.05']",
+                    loud=f"*{LOUD!r}", hangs=f"*{HANGS!r}, timeout=2", mute="'sleep', '997', mode='run', options=['--timeout-scale', '0.05']",
                     usage="'true', options=['--no-such-option']")
         cases, output = self.pytest(ok=False)
         for name, text in (("missing", "cannot start ./no-such-program"), ("silent", "no published context was seen"),
-                           ("coloured", r"\x1b[31mred"), ("hangs", "did not end within 2 s"),
+                           ("coloured", r"\x1b[31mred"), ("loud", "\nexit 4: none of"), ("hangs", "did not end within 2 s"),
                            ("mute", "did not say hello"), ("usage", "--no-such-option")):
             with self.subTest(name):
                 failed = self.outcomes(cases["test_" + name], "failure")
@@ -267,6 +280,22 @@ class PytestTest(ExampleTest):
                 self.assertIn(text, *failed.values())
                 self.assertEqual(len(self.outcomes(cases["test_" + name], "skipped")) + 1, len(cases["test_" + name]))
         self.assertNotIn("\x1b", output)
+
+    def test_another_exit_code(self):
+        self.module(bad=f"*{WRONG_SIZE!r}, options={HEADER!r}", good=f"*{GOOD!r}, options={HEADER!r}")
+        self.other_exit()
+        cases, _ = self.pytest(ok=False)
+        for name, code, reported in (("bad", 0, 1), ("good", -9, 0)):
+            self.assertNotIn("passed", {outcome for outcome, _ in cases[f"test_{name}"].values()})
+            self.assertIn(f"exit code {code}, but its report says {reported}: ",
+                          *self.outcomes(cases[f"test_{name}"], "failure").values())
+
+    def test_no_list(self):
+        self.module(good=f"*{GOOD!r}")
+        self.environment["CTXCONF_PROGRAM"] = str(self.write("refuses", "#!/bin/sh\necho no memory >&2\nexit 3\n", 0o755))
+        output = self.pytest(ok=False)[1]
+        self.assertRegex(output, "(?s)ctxconf cannot list the requirements: .* exit status 3.*no memory")
+        self.assertNotIn("CalledProcessError", output)
 
     def test_one_requirement(self):
         self.module(bad=f"*{WRONG_SIZE!r}")
@@ -334,17 +363,18 @@ class GoTest(ExampleTest):
     def test_each_requirement_is_a_subtest(self):
         known = self.only_header("--expect", str(self.expectations("fail")))
         self.programs(Bad=(WRONG_SIZE, self.only_header(), 'Out: "reports/bad"'), Good=(GOOD, self.only_header()),
-                      Crashes=(CRASHES, self.only_header()), Known=(WRONG_SIZE, known), Stale=(GOOD, known),
+                      Several=(SEVERAL, self.only_header()), Crashes=(CRASHES, self.only_header()), Known=(WRONG_SIZE, known), Stale=(GOOD, known),
                       Warns=(MICROSECONDS, self.only_header()), Strict=(MICROSECONDS, self.only_header("--strict")))
         outcomes, texts, output = self.go(ok=False)
         self.assertEqual({name for name, what in outcomes.items() if what == "fail"}, {
-            "TestBad", "TestBad/pctx.header.payload-size", "TestCrashes", "TestStale", "TestStrict",
-            "TestStrict/pctx.header.timestamp-nanoseconds"}, output)
+            "TestBad", "TestBad/pctx.header.payload-size", "TestSeveral", "TestSeveral/pctx.header.payload-size",
+            "TestCrashes", "TestStale", "TestStrict", "TestStrict/pctx.header.timestamp-nanoseconds"}, output)
+        self.assertNotIn("#", "".join(outcomes))
         for text in (RULE, SAW, "/memfd:OTEL_CTX (deleted)", "why "):
             self.assertIn(text, texts["TestBad/pctx.header.payload-size"])
         self.assertIn("died of SIGSEGV", texts["TestCrashes"])
         self.assertIn("exit code 5", texts["TestStale"])
-        self.assertIn("warn: MUST", texts["TestWarns/pctx.header.timestamp-nanoseconds"])
+        self.assertRegex(texts["TestWarns/pctx.header.timestamp-nanoseconds"], "WARN  .* MUST")
         self.assertEqual(outcomes["TestGood/pctx.header.payload-size"], "pass")
         for name, text in (("TestGood/pctx.header.timestamp-clock", UNOBSERVABLE),
                            ("TestGood/pctx.header.wide-fields-on-32-bit", NOT_APPLICABLE),
@@ -376,9 +406,18 @@ class GoTest(ExampleTest):
         del self.environment["CTXCONF_PROGRAM"]
         self.assertIn("add its bin folder to PATH, or set CTXCONF_PROGRAM", self.go(ok=False)[1]["TestGood"])
 
+    def test_another_exit_code(self):
+        self.programs(Bad=(WRONG_SIZE, self.only_header()), Good=(GOOD, self.only_header()))
+        self.other_exit()
+        outcomes, texts, _ = self.go(ok=False)
+        self.assertEqual(outcomes, {"TestBad": "fail", "TestGood": "fail"})
+        self.assertIn("exit code 0, but its report says 1: ", texts["TestBad"])
+        self.assertIn("exit code -1, but its report says 0: ", texts["TestGood"])
+
     def test_the_deadline_of_go_test(self):
         self.programs(Hangs=(HANGS,))
         self.assertIn("did not end within", self.go("-timeout", "33s", ok=False)[1]["TestHangs"])
+        self.assertIn("use a longer -timeout", self.go("-timeout", "20s", ok=False)[1]["TestHangs"])
 
     def test_the_example(self):
         self.few_requirements()

@@ -3,25 +3,27 @@
 In conftest.py:          pytest_plugins = ["pytest_ctxconf"]
 In a module of tests:    test_sdk = Conformance("./adapter", mode="run")
 
-ctxconf runs once for each Conformance, when its first test case does. A requirement that is broken is a failed case,
-one that could not be observed or does not apply is skipped with the reason, and a known failure (--expect) is an
-expected one. The last case, `run`, fails if the program crashed or ctxconf ended with an exit code that no requirement
-explains. If ctxconf gives no result, the first case fails and the others are skipped.
+ctxconf runs once for each Conformance, when its first test case does. The outcomes are those of its junit.xml: a
+requirement that is broken is a failed case, one that could not be observed or does not apply is skipped with the
+reason, and a known failure (--expect) is an expected one. The last case, `run`, fails if the program crashed or if
+ctxconf ended with an exit code that no requirement explains. If nothing was judged, the first case fails and the others
+are skipped.
 
 The program ctxconf is $CTXCONF_PROGRAM, or else the one in PATH. The reports are in ctxconf-out/ of pytest's root.
 """
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import threading
 import warnings
+from xml.etree import ElementTree
 
 import pytest
 
 TEXT_LIMIT = 2000
-BROKEN = ("fail", "crash", "timeout", "harness-error")
 
 
 class Conformance:
@@ -48,35 +50,52 @@ def ctxconf():
 
 
 def printable(text):
-    """Texts of the program may have characters that control or reorder what a terminal shows."""
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text[:TEXT_LIMIT])
+    """What a program prints may have characters that control or reorder what a terminal shows."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def verdict(cases):
+    """Of the cases of one requirement: one for each program that published, the worst first."""
+    children = [child for case in cases for child in case]
+    broken = [f"{child.get('message')}\n{child.text}" for child in children if child.tag in ("failure", "error")]
+    if broken:
+        return "failed", "\n".join(broken)
+    if children and children[0].tag == "skipped":
+        reason = children[0].get("message")
+        return "known" if re.match("[a-z-]+ as expected: ", reason) else "skipped", reason
+    return "passed", "\n".join(child.text for child in children if child.tag == "system-out")
 
 
 class Judged(pytest.Collector):
     def __init__(self, conformance, **kwargs):
         super().__init__(**kwargs)
         self.conformance = conformance
-        self.result = self.no_result = None
+        self.verdicts = self.no_result = None
 
     def collect(self):
         """From the list of requirements: the program does not run while pytest collects."""
-        listed = subprocess.run([ctxconf(), "list", "--checks", "--json"], stdin=subprocess.DEVNULL, capture_output=True,
-                                timeout=60, check=True)
+        try:
+            listed = subprocess.run([ctxconf(), "list", "--checks", "--json"], stdin=subprocess.DEVNULL,
+                                    capture_output=True, timeout=60, check=True)
+            checks = json.loads(listed.stdout)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            said = (getattr(error, "stderr", None) or b"").decode(errors="backslashreplace")
+            raise self.CollectError(printable(f"ctxconf cannot list the requirements: {error}\n{said}")) from None
         role = "reader" if self.conformance.mode == "reader" else "writer"
-        ids = [one["id"] for one in json.loads(listed.stdout) if one["role"] == role]
-        return [Requirement.from_parent(self, name=name) for name in ids] + [Run.from_parent(self, name="run")]
+        self.names = [one["id"] for one in checks if one["role"] == role] + ["run"]
+        return [Requirement.from_parent(self, name=name) for name in self.names]
 
     def judge(self):
         if self.no_result:
             pytest.skip(f"not judged: {self.no_result.splitlines()[0]}")
-        if self.result is None:
+        if self.verdicts is None:
             try:
-                self.result = self.run()
-            except (OSError, ValueError) as error:
+                self.verdicts = self.run()
+            except (OSError, ValueError, ElementTree.ParseError) as error:
                 self.no_result = printable(str(error))
             if self.no_result:
                 pytest.fail(self.no_result, pytrace=False)
-        return self.result
+        return self.verdicts
 
     def run(self):
         mine = self.conformance
@@ -101,55 +120,40 @@ class Judged(pytest.Collector):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(30)
             process.kill()
+            process.wait()
             raise ValueError(f"ctxconf did not end within {mine.timeout} s; its reports are in {out}") from None
         reader.join(10)
         said = tail.decode(errors="backslashreplace")
         try:
-            result = json.loads((out / "result.json").read_bytes())
+            report = ElementTree.parse(out / "junit.xml")
         except FileNotFoundError:
             raise ValueError(f"ctxconf ended with exit code {code}, without a result\n{said}") from None
-        if code != 0 and all(one["outcome"] in ("na", "unobservable") for one in result["results"]):
-            raise ValueError(f"ctxconf ended with exit code {code}: {result['exit']['reason']}\n{said}")
-        return result
-
-
-def is_broken(one, options):
-    return one["outcome"] in BROKEN or (one["outcome"] == "warn" and "--strict" in options)
+        reported = report.find(".//property[@name='exit']").get("value")
+        if not reported.startswith(f"{code}: "):
+            raise ValueError(f"ctxconf ended with exit code {code}, but its report says {reported}\n{said}")
+        cases = {"run": []}
+        for case in report.iter("testcase"):
+            name = "run" if case.get("classname").startswith("ctxconf.") else case.get("name")
+            cases.setdefault(name, []).append(case)
+        verdicts = {name: verdict(cases[name]) if name in cases else ("skipped", "not selected") for name in self.names}
+        outcome, text = verdicts.pop("run")
+        outcomes = {each for each, _ in verdicts.values()}
+        if code != 0 and (outcomes == {"skipped"} or "failed" not in outcomes | {outcome}):
+            raise ValueError(f"ctxconf ended with exit code {reported}\n{said}")
+        return verdicts | {"run": (outcome, f"ctxconf ended with exit code {reported}\n{text}")}
 
 
 class Requirement(pytest.Item):
     def runtest(self):
-        result = self.parent.judge()
-        one = next((one for one in result["results"] if one["id"] == self.name), None)
-        if one is None:
-            pytest.skip("not selected")
-        worst = one["findings"][0] if one["findings"] else {"saw": "", "evidence": [], "remedy": ""}
-        saw = printable(worst["saw"])
-        if one["outcome"] == "na":
-            pytest.skip(f"n/a ({worst.get('na_reason', 'no reason')}): {saw}")
-        if one["outcome"] == "unobservable":
-            pytest.skip(f"unobservable: {saw}" + (f"; to see it: {printable(worst['remedy'])}" if worst["remedy"] else ""))
-        if one["outcome"] in (*BROKEN, "warn") and one["expected"] == "as-expected":
-            pytest.xfail(f"{printable(one['expectation_note'])}: {saw}")
-        text = "\n".join([f"{one['outcome']}: {one['id']}, {one['strength']} of OTEP {one['otep']} #{one['anchor']}",
-                          f"rule  {one['text']}", f"saw   {saw}",
-                          *(f"      {printable(line)}" for line in worst["evidence"][:20]), f"why   {one['why']}"])
-        if is_broken(one, self.parent.conformance.options):
+        outcome, text = self.parent.judge()[self.name]
+        if outcome == "failed":
             pytest.fail(text, pytrace=False)
-        if one["outcome"] == "warn":
+        if outcome == "known":
+            pytest.xfail(text)
+        if outcome == "skipped":
+            pytest.skip(text)
+        if text.startswith("WARN"):
             warnings.warn(pytest.PytestWarning(text))
 
     def reportinfo(self):
         return self.path, None, f"{self.parent.name} {self.name}"
-
-
-class Run(Requirement):
-    def runtest(self):
-        result, options = self.parent.judge(), self.parent.conformance.options
-        explained = any(is_broken(one, options) and one["expected"] != "as-expected" for one in result["results"])
-        code = result["exit"]["code"]
-        if result["problems"] or code not in (0, 1) or (code == 1 and not explained):
-            lines = [f"ctxconf ended with exit code {code}: {result['exit']['reason']}"]
-            lines += [f"{one['outcome']}: {one['text']}" for one in result["problems"][:20]]
-            lines += [f"{one['text']}\nto fix it: {one['mend']}" for one in result["expectation_problems"][:20]]
-            pytest.fail("\n".join(map(printable, lines)), pytrace=False)

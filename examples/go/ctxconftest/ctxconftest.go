@@ -1,14 +1,14 @@
 // Package ctxconftest judges a program with ctxconf: each requirement is a subtest.
 //
-// A requirement that is broken fails, and one that could not be observed or does not apply is skipped with the
-// reason, as is a known failure (--expect). The test itself fails if the program crashed, if ctxconf gives no result,
-// or if it ended with an exit code that no requirement explains.
+// The outcomes are those of ctxconf's junit.xml. A requirement that is broken fails, and one that could not be observed
+// or does not apply is skipped with the reason, as is a known failure (--expect). The test itself fails if the program
+// crashed, if nothing was judged, or if ctxconf ended with an exit code that no requirement explains.
 //
 // The program ctxconf is $CTXCONF_PROGRAM, or else the one in PATH.
 package ctxconftest
 
 import (
-	"encoding/json"
+	"encoding/xml"
 	"fmt"
 	"io"
 	"os"
@@ -32,112 +32,92 @@ type Program struct {
 	Timeout time.Duration // of ctxconf; ten minutes if zero, and less if the deadline of the test is sooner
 }
 
-type result struct {
-	Results []requirement `json:"results"`
-	Exit    struct {
-		Code   int    `json:"code"`
-		Reason string `json:"reason"`
-	} `json:"exit"`
-	Problems []struct {
-		Outcome string `json:"outcome"`
-		Text    string `json:"text"`
-	} `json:"problems"`
-	ExpectationProblems []struct {
-		Text string `json:"text"`
-		Mend string `json:"mend"`
-	} `json:"expectation_problems"`
+type report struct {
+	Properties []struct {
+		Name  string `xml:"name,attr"`
+		Value string `xml:"value,attr"`
+	} `xml:"testsuite>properties>property"`
+	Cases []testCase `xml:"testsuite>testcase"`
 }
 
-type requirement struct {
-	ID              string    `json:"id"`
-	OTEP            int       `json:"otep"`
-	Anchor          string    `json:"anchor"`
-	Strength        string    `json:"strength"`
-	Text            string    `json:"text"`
-	Why             string    `json:"why"`
-	Outcome         string    `json:"outcome"`
-	Expected        string    `json:"expected"`
-	ExpectationNote string    `json:"expectation_note"`
-	Findings        []finding `json:"findings"` // worst first
+type testCase struct {
+	Class   string  `xml:"classname,attr"`
+	Name    string  `xml:"name,attr"`
+	Skipped *detail `xml:"skipped"`
+	Failure *detail `xml:"failure"`
+	Error   *detail `xml:"error"`
+	Log     string  `xml:"system-out"`
 }
 
-type finding struct {
-	Saw      string   `json:"saw"`
-	NaReason string   `json:"na_reason"`
-	Remedy   string   `json:"remedy"`
-	Evidence []string `json:"evidence"`
+type detail struct {
+	Message string `xml:"message,attr"`
+	Text    string `xml:",chardata"`
 }
 
 // Judge runs ctxconf once and makes its verdicts subtests of t.
 func Judge(t *testing.T, program Program) {
 	t.Helper()
-	judged := run(t, program)
-	strict := false
-	for _, option := range program.Options {
-		strict = strict || option == "--strict"
-	}
-	broken := false
-	for _, one := range judged.Results {
-		one := one
-		broken = broken || one.isBroken(strict)
-		t.Run(one.ID, func(t *testing.T) { one.report(t, strict) })
-	}
-	code := judged.Exit.Code
-	if len(judged.Problems) == 0 && (code == 0 || (code == 1 && broken)) {
-		return
-	}
-	t.Errorf("ctxconf ended with exit code %d: %s", code, printable(judged.Exit.Reason))
-	for _, problem := range judged.Problems {
-		t.Errorf("%s: %s", problem.Outcome, printable(problem.Text))
-	}
-	for _, problem := range judged.ExpectationProblems {
-		t.Errorf("%s\nto fix it: %s", printable(problem.Text), printable(problem.Mend))
-	}
-}
-
-func (r requirement) isBroken(strict bool) bool {
-	switch r.Outcome {
-	case "pass", "info", "na", "unobservable":
-		return false
-	case "warn":
-		return strict && r.Expected != "as-expected"
-	}
-	return r.Expected != "as-expected"
-}
-
-func (r requirement) report(t *testing.T, strict bool) {
-	worst := finding{}
-	if len(r.Findings) > 0 {
-		worst = r.Findings[0]
-	}
-	saw := printable(worst.Saw)
-	text := fmt.Sprintf("%s of OTEP %d #%s\nrule  %s\nsaw   %s\n", r.Strength, r.OTEP, r.Anchor, r.Text, saw)
-	for i, line := range worst.Evidence {
-		if i == 20 {
-			break
+	code, judged := run(t, program)
+	ids, cases, ofRun := []string{}, map[string][]testCase{}, []testCase{}
+	for _, one := range judged.Cases {
+		if strings.HasPrefix(one.Class, "ctxconf.") {
+			ofRun = append(ofRun, one)
+			continue
 		}
-		text += "      " + printable(line) + "\n"
-	}
-	text += "why   " + r.Why
-	switch {
-	case r.Outcome == "pass" || r.Outcome == "info":
-	case r.Outcome == "na":
-		t.Skipf("n/a (%s): %s", worst.NaReason, saw)
-	case r.Outcome == "unobservable":
-		if worst.Remedy != "" {
-			saw += "; to see it: " + printable(worst.Remedy)
+		if cases[one.Name] == nil {
+			ids = append(ids, one.Name)
 		}
-		t.Skipf("unobservable: %s", saw)
-	case r.Expected == "as-expected":
-		t.Skipf("%s as expected, %s: %s", r.Outcome, printable(r.ExpectationNote), saw)
-	case r.isBroken(strict):
-		t.Errorf("%s: %s", r.Outcome, text)
-	default:
-		t.Logf("%s: %s", r.Outcome, text)
+		cases[one.Name] = append(cases[one.Name], one)
+	}
+	explained := code == 0
+	for _, id := range ids {
+		explained = explained || isBroken(cases[id])
+		t.Run(id, func(t *testing.T) { say(t, cases[id]) })
+	}
+	if !explained || isBroken(ofRun) {
+		t.Errorf("ctxconf ended with exit code %s", judged.exit())
+	}
+	say(t, ofRun)
+}
+
+func (r report) exit() string {
+	for _, property := range r.Properties {
+		if property.Name == "exit" {
+			return property.Value
+		}
+	}
+	return ""
+}
+
+func isBroken(cases []testCase) bool {
+	for _, one := range cases {
+		if one.Failure != nil || one.Error != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// A requirement has a case for each program that published, the worst first.
+func say(t *testing.T, cases []testCase) {
+	t.Helper()
+	for _, one := range cases {
+		for _, wrong := range []*detail{one.Failure, one.Error} {
+			if wrong != nil {
+				t.Errorf("%s\n%s", wrong.Message, wrong.Text)
+			}
+		}
+		if one.Log != "" {
+			t.Log(one.Log)
+		}
+	}
+	if !isBroken(cases) && len(cases) > 0 && cases[0].Skipped != nil {
+		t.Skip(cases[0].Skipped.Message)
 	}
 }
 
-func run(t *testing.T, program Program) result {
+// The exit code of ctxconf and its report, which agree.
+func run(t *testing.T, program Program) (int, report) {
 	t.Helper()
 	ctxconf := os.Getenv("CTXCONF_PROGRAM")
 	if ctxconf == "" {
@@ -162,8 +142,14 @@ func run(t *testing.T, program Program) result {
 		timeout = 10 * time.Minute
 	}
 	// After the deadline, the test program would end without ending ctxconf.
-	if deadline, ok := t.Deadline(); ok && time.Until(deadline)-time.Minute/2 < timeout {
-		timeout = time.Until(deadline) - time.Minute/2
+	if deadline, ok := t.Deadline(); ok {
+		left := time.Until(deadline) - time.Minute/2
+		if left <= 0 {
+			t.Fatalf("go test ends in less than 30 s, which it takes to end ctxconf: use a longer -timeout")
+		}
+		if left < timeout {
+			timeout = left
+		}
 	}
 	args := append([]string{mode, "--out", out}, program.Options...)
 	command := exec.Command(ctxconf, append(append(args, "--"), program.Command...)...)
@@ -190,20 +176,24 @@ func run(t *testing.T, program Program) result {
 		case <-ended:
 		case <-time.After(20 * time.Second):
 			command.Process.Kill()
+			<-ended
 		}
 		t.Fatalf("ctxconf did not end within %v", timeout)
 	}
 	said.SetReadDeadline(time.Now().Add(5 * time.Second)) // a process may have kept the pipe
 	output, code := <-tail, command.ProcessState.ExitCode()
-	bytes, err := os.ReadFile(filepath.Join(out, "result.json"))
+	bytes, err := os.ReadFile(filepath.Join(out, "junit.xml"))
 	if err != nil {
 		t.Fatalf("ctxconf ended with exit code %d, without a result\n%s", code, output)
 	}
-	judged := result{}
-	if err := json.Unmarshal(bytes, &judged); err != nil {
+	judged := report{}
+	if err := xml.Unmarshal(bytes, &judged); err != nil {
 		t.Fatal(err)
 	}
-	return judged
+	if !strings.HasPrefix(judged.exit(), fmt.Sprintf("%d: ", code)) {
+		t.Fatalf("ctxconf ended with exit code %d, but its report says %s\n%s", code, judged.exit(), output)
+	}
+	return code, judged
 }
 
 func lastOf(from io.Reader) string {
@@ -220,18 +210,12 @@ func lastOf(from io.Reader) string {
 	}
 }
 
-// Texts of the program may have characters that control or reorder what a terminal shows.
+// What a program prints may have characters that control or reorder what a terminal shows.
 func printable(text string) string {
-	out := strings.Builder{}
-	for i, c := range text {
-		if i >= textLimit {
-			break
-		}
+	return strings.Map(func(c rune) rune {
 		if unicode.IsPrint(c) || c == '\n' {
-			out.WriteRune(c)
-		} else {
-			fmt.Fprintf(&out, "\\u%04x", c)
+			return c
 		}
-	}
-	return out.String()
+		return unicode.ReplacementChar
+	}, text)
 }
