@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kTick{50};
+constexpr std::chrono::milliseconds kBetweenChecks{50};
 
 [[noreturn]] void run_in_child(pid_t parent, const std::function<int()>& once) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -40,7 +40,7 @@ std::optional<int> code_of(pid_t child, Clock::time_point deadline) {
   int status = 0;
   pid_t ended = 0;
   while ((ended = waitpid(child, &status, WNOHANG)) == 0 && Clock::now() < deadline) {
-    std::this_thread::sleep_for(kTick);
+    std::this_thread::sleep_for(kBetweenChecks);
   }
   if (ended == 0) {
     kill(child, SIGKILL);

@@ -156,7 +156,7 @@ sys::Result<std::vector<pid_t>> publishing_processes(pid_t unexamined, Timeline&
 // Limits for all processes.
 SnapshotLimits together(SnapshotLimits limits) {
   limits.payload_kept = std::min(limits.payload_kept, kPayloadOfEach);
-  limits.large_of_all = std::make_shared<SharedBytes>(limits.large_payloads);
+  limits.large_of_all = std::make_shared<ByteBudget>(limits.large_payloads);
   return limits;
 }
 

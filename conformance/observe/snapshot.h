@@ -24,9 +24,9 @@ namespace ctxconf::conformance {
 enum class SnapshotDepth { kQuick, kThorough };
 
 // What several images may leave together. Their recorders may run in different threads.
-class SharedBytes {
+class ByteBudget {
  public:
-  explicit SharedBytes(std::uint64_t bytes) : left_(bytes) {}
+  explicit ByteBudget(std::uint64_t bytes) : left_(bytes) {}
   // False: there is not as much left.
   bool take(std::uint64_t bytes) {
     std::uint64_t left = left_;
@@ -47,7 +47,7 @@ struct SnapshotLimits {
   // Larger payloads are kept once each, and together at most as much as the largest payload; states
   // that announce one keep its beginning.
   std::uint64_t large_payloads = kMostPayload;
-  std::shared_ptr<SharedBytes> large_of_all = nullptr;  // those of all images; null: no such limit
+  std::shared_ptr<ByteBudget> large_of_all = nullptr;  // those of all images; null: no such limit
   std::uint64_t large_begin = std::uint64_t{4} << 10U;
   std::size_t snapshots = 512;  // distinct states; later ones are only judged and counted
   // Judges later states. Null: they are counted as not judged.
