@@ -35,6 +35,10 @@ def digest(data):
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
+def path_of(descriptor):
+    return "blobs/" + descriptor["digest"].replace(":", "/")
+
+
 def add(tar, name, mode, data=None):
     """A file, or a folder if there is no data. It belongs to root."""
     entry = tarfile.TarInfo(name)
@@ -70,7 +74,7 @@ def fill_root(tar, folder):
 
 class Archive:
     def __init__(self, version, revision):
-        self.version = version
+        self.name = f"ctxconf:{version}"
         self.created = datetime.datetime.fromtimestamp(EPOCH, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         self.labels = {
             "org.opencontainers.image.created": self.created,
@@ -85,9 +89,9 @@ class Archive:
     def blob(self, media_type, content):
         """Adds bytes, or JSON; returns the descriptor."""
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
-        name = digest(data)
-        self.files["blobs/" + name.replace(":", "/")] = data
-        return {"mediaType": media_type, "digest": name, "size": len(data)}
+        descriptor = {"mediaType": media_type, "digest": digest(data), "size": len(data)}
+        self.files[path_of(descriptor)] = data
+        return descriptor
 
     def image(self, processor, folder):
         if not (folder / PROGRAM).is_file():
@@ -111,13 +115,17 @@ class Archive:
         layers = [self.blob(LAYER, gzip.compress(layer, mtime=0))]
         manifest = self.blob(MANIFEST, {
             "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers, "annotations": self.labels})
+        # For `docker load`: Docker 20.10 does not read index.json. This form has no platforms.
+        self.docker = {"Config": path_of(config), "RepoTags": [self.name], "Layers": [path_of(one) for one in layers]}
         return {**manifest, "platform": PLATFORMS[processor]}
 
     def bytes_of(self, images):
         if len(images) > 1:
             images = [self.blob(INDEX, {
                 "schemaVersion": 2, "mediaType": INDEX, "manifests": images, "annotations": self.labels})]
-        images[0]["annotations"] = {REFERENCE: f"ctxconf:{self.version}"}
+        else:
+            self.files["manifest.json"] = json.dumps([self.docker]).encode()
+        images[0]["annotations"] = {REFERENCE: self.name}
         self.files["index.json"] = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": images}).encode()
         return written(self.fill)
 

@@ -122,7 +122,7 @@ class Checks(unittest.TestCase):
         with tarfile.open(path) as tar:
             self.assertEqual([one.name for one in tar.getmembers() if one.isdir()], ["blobs", "blobs/sha256"])
             self.contents = {one.name: tar.extractfile(one).read() for one in tar.getmembers() if not one.isdir()}
-        self.unread = set(self.contents) - {"oci-layout", "index.json"}
+        self.unread = set(self.contents) - {"oci-layout", "index.json", "manifest.json"}
         self.assertEqual(json.loads(self.contents["oci-layout"]), {"imageLayoutVersion": "1.0.0"})
         index = json.loads(self.contents["index.json"])
         self.assertEqual((index["schemaVersion"], index["mediaType"]), (2, TYPE + "index.v1+json"))
@@ -130,8 +130,13 @@ class Checks(unittest.TestCase):
         self.assertRegex(top["annotations"]["org.opencontainers.image.ref.name"], r"^ctxconf:[\w.-]+$")
         if top["mediaType"] == TYPE + "index.v1+json":
             images = [self.image(one) for one in self.document(top, "index.v1+json")["manifests"]]
+            self.assertNotIn("manifest.json", self.contents)
         else:
             images = [self.image(top)]
+            parts = images[0].manifest
+            config, *layers = ("blobs/" + one["digest"].replace(":", "/") for one in (parts["config"], *parts["layers"]))
+            self.assertEqual(json.loads(self.contents["manifest.json"]), [{
+                "Config": config, "RepoTags": [top["annotations"]["org.opencontainers.image.ref.name"]], "Layers": layers}])
         self.assertEqual(self.unread, set())
         return images
 
