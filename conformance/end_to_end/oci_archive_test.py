@@ -164,6 +164,8 @@ class OciArchiveTest(Checks):
         self.assertEqual({one.name: one.mode for one in image.entries}, {
             "LICENSE": 0o644, "bin": 0o755, "bin/ctxconf": 0o755, "libexec": 0o755, "libexec/ctxconf": 0o755,
             "libexec/ctxconf/ctxconf-trampoline": 0o755, "licenses": 0o755, "licenses/libc6-dev": 0o644, "tmp": 0o1777})
+        names = [one.name for one in image.entries]
+        self.assertEqual(names, sorted(names))
         for one in image.entries:
             self.assertEqual((one.uid, one.gid, one.uname, one.gname, one.mtime), (0, 0, "", "", EPOCH), one.name)
             self.assertEqual(one.isdir(), one.name not in image.files)
