@@ -168,9 +168,11 @@ HostFact probe_process_vm_readv() {
     if (n < 0) err = errno;
     if (n >= 0 && copy != remote_value) err = EIO;
   }
+  const Confinement c = Confinement::of_this_process();
+  // A filter may say ENOSYS, too.
+  const bool kernel_lacks_it = err == ENOSYS && c.seccomp_filters == 0;
   return fact(kHostProcessVmReadv, err == 0, "process_vm_readv of a child: " + answer(err),
-              err == ENOSYS ? "CONFIG_CROSS_MEMORY_ATTACH=y"
-                            : remedy_for_tracing_a_child(Confinement::of_this_process()));
+              kernel_lacks_it ? "CONFIG_CROSS_MEMORY_ATTACH=y" : remedy_for_tracing_a_child(c));
 }
 
 // struct procmap_query of <linux/fs.h>, Linux 6.11.

@@ -52,7 +52,9 @@ std::string apparmor_text(const Confinement& c) {
 std::string seccomp_text() {
   return "a seccomp filter may refuse it: docker run "
          "--cap-add=SYS_PTRACE, with which Docker's default profile allows it on every kernel, or "
-         "--security-opt seccomp=FILE with a profile that allows ptrace and process_vm_readv";
+         "--security-opt seccomp=FILE with a profile that allows ptrace and process_vm_readv; in "
+         "Kubernetes securityContext.capabilities.add: [SYS_PTRACE], or "
+         "securityContext.seccompProfile";
 }
 
 }  // namespace
@@ -112,6 +114,15 @@ std::string remedy_for_tracing_another(const Confinement& c) {
   if (c.seccomp_filters > 0) causes.push_back(seccomp_text());
   if (causes.empty()) causes.emplace_back("allow ptrace where this program is confined");
   return join(causes);
+}
+
+std::string remedy_for_reading_another(const Confinement& c) {
+  if (c.traces_any_user) return remedy_for_tracing_another(c);
+  std::string out =
+      "run as the process's user or as root, with CAP_SYS_PTRACE in a container (docker run "
+      "--user 0 --cap-add=SYS_PTRACE)";
+  if (c.seccomp_filters > 0) out += "; " + seccomp_text();
+  return out;
 }
 
 Result<> try_memory_of_a_child() {

@@ -32,6 +32,8 @@ struct Confinement {
 // What may refuse ptrace or process_vm_readv, and what would allow it; never empty.
 std::string remedy_for_tracing_a_child(const Confinement&);
 std::string remedy_for_tracing_another(const Confinement&);
+// The same for a process that may be of another user.
+std::string remedy_for_reading_another(const Confinement&);
 
 // Whether the memory of a child can be copied in any way; tried at each call.
 Result<> try_memory_of_a_child();

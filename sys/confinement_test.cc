@@ -97,6 +97,14 @@ TEST(Confinement, NamesWhatRefusesAnother) {
   EXPECT_FALSE(remedy_for_tracing_another({}).empty());
 }
 
+TEST(Confinement, NamesWhatRefusesTheMemoryOfAnother) {
+  EXPECT_THAT(remedy_for_reading_another({}),
+              testing::AllOf(HasSubstr("as root"), Not(HasSubstr("seccomp"))));
+  EXPECT_THAT(remedy_for_reading_another(in_container("0")),
+              testing::AllOf(HasSubstr("as root"), HasSubstr("securityContext.seccompProfile")));
+  EXPECT_THAT(remedy_for_reading_another(as_root()), Not(HasSubstr("as root")));
+}
+
 TEST(Reach, SaysWhatOpensEachWay) {
   const auto closed = reach_of(in_container("1", "docker-default (enforce)"), EPERM, EPERM);
   ASSERT_EQ(closed.size(), 3U);

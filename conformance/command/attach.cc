@@ -24,6 +24,7 @@
 #include "conformance/text/ascii.h"
 #include "conformance/verdict/exit_code.h"
 #include "conformance/version.h"
+#include "sys/confinement.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -77,7 +78,7 @@ int complain_unreachable(const sys::Error& e) {
   std::string advice = "`ctxconf doctor` says what this host allows";
   if (e.err == ESRCH || e.err == ENOENT) advice = "no such process: `ps` shows those that run";
   if (e.err == EPERM || e.err == EACCES) {
-    advice = "run as the process's user or as root, with CAP_SYS_PTRACE in a container";
+    advice = sys::remedy_for_reading_another(sys::Confinement::of_this_process());
   }
   return complain(kExitUnreachable, "cannot attach: " + sys::to_string(e), advice);
 }

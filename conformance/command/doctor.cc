@@ -36,9 +36,20 @@ std::string mapping_names_text(const sys::Capabilities& host) {
                       : ";\n                readers cannot find a context in anonymous memory");
 }
 
+// What attach can do if ptrace or process_vm_readv is refused.
+std::string reduced_attach_text(const sys::Capabilities& host) {
+  const auto c = sys::Confinement::of_this_process();
+  const bool yama_allows_others = c.yama_scope <= 0 || c.traces_any_user;
+  const bool for_children_too = !host.has(sys::kHostPtrace) || !host.has(sys::kHostProcessVmReadv);
+  if (!yama_allows_others || !for_children_too || !sys::try_memory_of_a_child())
+    return "does not work here: needs the memory of processes that it did not start";
+  return host.has(sys::kHostPtrace) ? "works, but more slowly: reads memory through /proc/PID/mem"
+                                    : "works, but sees no thread contexts: needs ptrace";
+}
+
 // Most probes need /proc too, and would blame something else.
-int doctor_without_proc() {
-  const sys::HostFact proc = {"proc", false, "/proc is not mounted here", kHowToMountProc};
+int doctor_without_proc(const std::string& fault) {
+  const sys::HostFact proc = {"proc", false, "/proc " + fault, kHowToMountProc};
   return print("What this host lets ctxconf see:\n\n" + facts_text(std::span(&proc, 1)) +
                    "\nctxconf wrap    does not work here: needs /proc\n"
                    "ctxconf attach  does not work here: needs /proc\n",
@@ -46,7 +57,7 @@ int doctor_without_proc() {
 }
 
 int doctor() {
-  if (!has_proc()) return doctor_without_proc();
+  if (const std::string fault = fault_of_proc(); !fault.empty()) return doctor_without_proc(fault);
   const auto& host = sys::Capabilities::of_this_host();
   const sys::Capabilities reach(sys::probe_reach());
   std::string out = "What this host lets ctxconf see:\n\n" + facts_text(host.facts()) +
@@ -65,10 +76,7 @@ int doctor() {
                     reach.has(sys::kReachAnyUser) ? "any user" : "the same user",
                     reach.has(sys::kReachAllProcesses) ? "" : ", and only those of this container");
   } else {
-    out += fmt::format("ctxconf attach  does not work here: needs {}\n",
-                       host.has(sys::kHostProcessVmReadv)
-                           ? "ptrace and process_vm_readv of processes that it did not start"
-                           : "process_vm_readv");
+    out += fmt::format("ctxconf attach  {}\n", reduced_attach_text(host));
   }
   if (!host.has(sys::kHostSeccompTrace)) {
     out +=

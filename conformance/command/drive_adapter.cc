@@ -268,7 +268,8 @@ int drive_adapter(const JudgeOptions& options, const AdapterRun& command) {
     while (std::getline(lines, line)) timeline.notes.push_back(line);
   }
   if (asked.start_error != 0) {
-    complain(kExitUnreachable, unreachable, advice_for_start(asked.start_error, command.name));
+    complain(kExitUnreachable, unreachable,
+             advice_for_start(asked.start_error, command.adapter.front(), command.name));
     prepared.is_told = true;
   }
   RunResult run;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -34,6 +35,7 @@
 #include "sys/capabilities.h"
 #include "sys/confinement.h"
 #include "sys/process.h"
+#include "sys/spawn.h"
 #include "sys/tracer.h"
 #include "sys/trampoline_file.h"
 
@@ -321,13 +323,20 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
   return code;
 }
 
-std::string advice_for_start(int err, std::string_view command) {
+std::string advice_for_start(int err, const std::string& program, std::string_view command) {
   switch (err) {
     case ENOENT:
+      // Also the answer if the kernel does not find what the file names.
+      if (const auto path = sys::find_program(program, {});
+          path && access(path->c_str(), F_OK) == 0) {
+        return "this file exists, but not the dynamic loader or the interpreter that it names "
+               "(`readelf -l`, or its first line): install that";
+      }
       return "name a program that exists, with its path or in PATH";
     case EACCES:
       return fmt::format(
-          "make it executable (chmod +x), or start its interpreter: ctxconf {} -- python3 app.py",
+          "make it executable (chmod +x) in a file system that is not mounted with noexec, or "
+          "start its interpreter: ctxconf {} -- python3 app.py",
           command);
     case ENOEXEC:
       return "it is not a program for this machine; a script needs a first line like #!/bin/sh";
@@ -348,12 +357,18 @@ void give_up_on(pid_t pid) {
   _exit(kExitUnreachable);
 }
 
-bool has_proc() { return access("/proc/self/stat", F_OK) == 0; }
+std::string fault_of_proc() {
+  if (access("/proc/self/stat", F_OK) != 0) return "is not mounted here";
+  std::array<char, 16> link{};
+  const auto n = readlink("/proc/self", link.data(), link.size());
+  const std::string_view self(link.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
+  return self == std::to_string(getpid()) ? "" : "is here that of another PID namespace";
+}
 
 int check_proc(const std::string& what) {
-  if (has_proc()) return 0;
-  return complain(kExitUnreachable, what + " needs /proc, which is not mounted here",
-                  kHowToMountProc);
+  const std::string fault = fault_of_proc();
+  if (fault.empty()) return 0;
+  return complain(kExitUnreachable, what + " needs /proc, which " + fault, kHowToMountProc);
 }
 
 int prepare_recording(const JudgeOptions& options, const Prepared& prepared,
@@ -369,7 +384,8 @@ int prepare_recording(const JudgeOptions& options, const Prepared& prepared,
   const auto& host = sys::Capabilities::of_this_host();
   if (!host.has(sys::kHostPtrace)) {
     return complain(kExitUnreachable, what + " needs ptrace, which this host refuses",
-                    "`ctxconf doctor` says what would allow it; `ctxconf attach PID` needs less");
+                    sys::remedy_for_tracing_a_child(sys::Confinement::of_this_process()) +
+                        "; `ctxconf attach PID` needs less");
   }
   if (!host.has(sys::kHostProcessVmReadv)) {
     if (const auto memory = sys::try_memory_of_a_child(); !memory) {

@@ -63,7 +63,8 @@ inline constexpr const char* kHowToMountProc = "mount -t proc proc /proc";
 inline constexpr const char* kHowToStartPrograms =
     "allow files in memory to be executed (vm.memfd_noexec=0 or 1), or install ctxconf-trampoline "
     "next to ctxconf";
-bool has_proc();
+// What is wrong with /proc, or empty.
+std::string fault_of_proc();
 // Checks for /proc, which every command needs that starts or observes processes. Returns 0, or the
 // exit code after a complaint.
 int check_proc(const std::string& what);
@@ -76,8 +77,8 @@ int prepare_recording(const JudgeOptions& options, const Prepared& prepared,
 // The part of prepare_recording() for --out.
 int prepare_output(const Prepared& prepared);
 
-// What to do if a program cannot be started; `command` is ctxconf's.
-std::string advice_for_start(int err, std::string_view command);
+// What to do if `program` cannot be started; `command` is ctxconf's.
+std::string advice_for_start(int err, const std::string& program, std::string_view command);
 
 // Says that the process does not end when asked, and exits with kExitUnreachable.
 [[noreturn]] void give_up_on(pid_t pid);

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -592,7 +594,9 @@ int selftest(const SelftestCommand& c) {
   const sys::Fd interrupt = signals.descriptor();
   std::string scratch = (fs::temp_directory_path(error) / "ctxconf-selftest-XXXXXX").string();
   if (mkdtemp(scratch.data()) == nullptr) {
-    return complain(kExitHarnessError, "selftest: cannot make " + scratch);
+    return complain(kExitUnreachable,
+                    "selftest: cannot make " + scratch + ": " + std::strerror(errno),
+                    "name a folder in which files can be made: TMPDIR=FOLDER");
   }
   const Runs runs{.self = self,
                   .directory = directory,
@@ -699,8 +703,8 @@ Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
   sub->footer(
       "Exit codes: 0 every verdict is right, 1 a verdict is wrong, a program could not be judged,\n"
       "or a requirement caught no broken program, 2 usage, or a file that cannot be read or is\n"
-      "malformed, 3 /proc is not mounted, or stdout or a script for --keep could not be written,\n"
-      "70 a bug in ctxconf.");
+      "malformed, 3 /proc is not mounted, or stdout, a script for --keep or a file in TMPDIR\n"
+      "could not be written, 70 a bug in ctxconf.");
 
   return {.app = sub,
           .run =

@@ -89,7 +89,7 @@ int wrap(const JudgeOptions& options, const std::vector<std::string>& command) {
       return complain(kExitHarnessError, sys::to_string(e), "a bug in ctxconf: please report it");
     }
     return complain(kExitUnreachable, "cannot start " + command.front() + ": " + sys::to_string(e),
-                    advice_for_start(e.err, "wrap"));
+                    advice_for_start(e.err, command.front(), "wrap"));
   }
   const auto seconds = [begin] {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

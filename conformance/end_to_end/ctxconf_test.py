@@ -35,6 +35,7 @@ BIN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 sys.path.append(os.path.join(SOURCE, "conformance", "report"))
 import page_reader  # noqa: E402
 from leftovers import children, heed_signals  # noqa: E402
+from refused_calls import PREAD64, PROCESS_VM_READV, PROCESS_VM_WRITEV, refuse  # noqa: E402
 from strangers import become_nobody, has_ptrace_of_strangers, may_nobody_run  # noqa: E402
 
 CTXCONF = os.path.join(BIN, "ctxconf")
@@ -50,29 +51,6 @@ with open(CTXCONF, "rb") as binary:
     SANITISED = b"__asan_init" in binary.read()
 SLOW = 6 if SANITISED else 1
 DEADLINE_S = 60 * SLOW
-
-PROCESS_VM_READV, PROCESS_VM_WRITEV, PREAD64 = {"x86_64": (310, 311, 17),
-                                                "aarch64": (270, 271, 67)}[os.uname().machine]
-
-
-def refuse(*calls):
-    """From now on these calls of this process give EPERM; pread64 only at an offset that is an
-    address of memory."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    code = b""
-    for call in calls:
-        code += struct.pack("=HBBI", 0x20, 0, 0, 0)  # the number of the call
-        code += struct.pack("=HBBI", 0x15, 0, 4, call)
-        code += struct.pack("=HBBI", 0x20, 0, 0, 16 + 3 * 8 + 4)  # upper half of its fourth argument
-        code += struct.pack("=HBBI", 0x15, int(call == PREAD64), 0, 0)
-        code += struct.pack("=HBBI", 0x06, 0, 0, 0x00050000 | 1)  # EPERM
-        code += struct.pack("=HBBI", 0x05, 0, 0, 0)
-    code += struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)
-    buffer = ctypes.create_string_buffer(code, len(code))
-    program = struct.pack("=HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer))
-    if libc.prctl(38, 1, 0, 0, 0) != 0 or libc.prctl(22, 2, program) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
-
 
 # An example from requirements/layouts.md, early December 2025.
 H3_HEADER = ("4f 54 45 4c 5f 43 54 58 | 02 00 00 00 | 0b 68 55 47 70 24 7d 18 | 50 01 00 00 | "
@@ -402,10 +380,21 @@ class WrapTest(Case):
         self.write("empty", "", 0o755)
         self.write("not-executable", "#!/bin/sh\n", 0o644)
         self.write("no-interpreter", "#!/nonexistent/sh\n", 0o755)
+        with open(WRITER, "rb") as file:
+            program = file.read()
+        loader = re.search(rb"/[^\0]*/ld-linux[^\0]*", program).start()
+        machine = {"x86_64": 183, "aarch64": 62}[os.uname().machine]  # the other one
+        for name, at, other in (("no-loader", loader, b"/nonexistent"),
+                                ("foreign", 18, machine.to_bytes(2, sys.byteorder))):
+            with open(self.path(name), "wb") as file:
+                file.write(program[:at] + other + program[at + len(other):])
+            os.chmod(self.path(name), 0o755)
         for command, text, advice in (
                 ("/nonexistent/program", "No such file", "exists"),
                 ("no-such-program-anywhere", "No such file", "PATH"),
-                ("./no-interpreter", "No such file", "exists"),
+                ("./no-interpreter", "No such file", "interpreter that it names"),
+                ("./no-loader", "No such file", "dynamic loader"),
+                ("./foreign", "Exec format error", "not a program for this machine"),
                 ("./not-executable", "Permission denied", r"chmod \+x"),
                 (self.dir, "Permission denied|Is a directory", r"executable|directory"),
                 ("./plain.txt", "Exec format error", r"#!/bin/sh"),

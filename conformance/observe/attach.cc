@@ -150,6 +150,12 @@ sys::Result<std::vector<pid_t>> publishing_processes(pid_t unexamined, Timeline&
     timeline.notes.push_back(std::to_string(refused) +
                              " processes could not be examined (run as their user or as root)");
   }
+  // Process 1 lives as long as the PID namespace.
+  if (access("/proc/1", F_OK) != 0 && errno == ENOENT) {
+    timeline.notes.emplace_back(
+        "/proc hides the processes of other users (hidepid), so they were not examined (run as "
+        "root)");
+  }
   return out;
 }
 

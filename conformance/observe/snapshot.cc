@@ -12,6 +12,7 @@
 #include "abi/process_layouts.h"
 #include "conformance/evidence/trace_ids.h"
 #include "conformance/observe/memory_block.h"
+#include "sys/confinement.h"
 #include "sys/process.h"
 
 namespace ctxconf::conformance {
@@ -244,8 +245,8 @@ void SnapshotRecorder::note(const std::string& text) {
 void SnapshotRecorder::unread(const std::string& what, const sys::Error& why) {
   std::string text = what + " cannot be read: " + sys::to_string(why);
   note(text);
-  if (why.err == EPERM || why.err == EACCES)
-    text += "; run ctxconf as root, or with CAP_SYS_PTRACE";
+  if (why.err == EPERM || why.err == EACCES || why.err == ENOSYS)
+    text += "; " + sys::remedy_for_reading_another(sys::Confinement::of_this_process());
   // Otherwise the memory is as the program has it.
   if (why.err != EFAULT && why.err != EIO) image_.unread = std::move(text);
 }

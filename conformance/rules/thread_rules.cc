@@ -31,7 +31,7 @@ Finding no_record(const ImageEvidence& e) {
   }
   if (!e.image->threads_unread.empty()) {
     return unobservable("no thread could be sampled: " + e.image->threads_unread,
-                        "a host on which ctxconf may stop its threads");
+                        "a host on which ctxconf may stop its threads (`ctxconf doctor`)");
   }
   return unobservable("no thread with a record was seen", std::string(kAttached));
 }
