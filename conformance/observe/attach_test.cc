@@ -255,11 +255,11 @@ TEST_F(AttachTest, SaysThatThereIsNoSuchProcess) {
   EXPECT_THAT(timeline_.processes, IsEmpty());
 }
 
-// "unread: 12 (sshd) 13 (cron)"
-std::string unread_in(const Attached& attached) {
+// "unread: 12 (sshd)". Only of one process, because a host may have more than a pipe holds.
+std::string unread_in(const Attached& attached, pid_t pid) {
   std::string out = "unread:";
   for (const UnreadProcess& u : attached.unread) {
-    out += " " + std::to_string(u.pid) + " (" + u.command + ")";
+    if (u.pid == pid) out += " " + std::to_string(u.pid) + " (" + u.command + ")";
   }
   return out;
 }
@@ -276,7 +276,7 @@ TEST_F(AttachTest, SaysThatAProcessMayNotBeLookedAt) {
     std::string heard = one ? "recorded" : std::strerror(one.error().err);
     const auto all = record_attach(watching({}, 0ms), t);
     for (const auto& n : t.notes) heard += "\n" + n;
-    if (all) heard += "\n" + unread_in(*all);
+    if (all) heard += "\n" + unread_in(*all, closed.pid());
     say(to, all ? heard : "error");
   });
   const auto heard = observer.hear();
@@ -295,7 +295,7 @@ std::string heard_of(pid_t pid, const AttachOptions& options) {
     std::string heard = all && all->left_a_thread ? "left a thread" : "none left";
     for (const auto& n : t.notes) heard += "\n" + n;
     heard += "\nincomplete: " + t.incomplete;
-    if (all) heard += "\n" + unread_in(*all);
+    if (all) heard += "\n" + unread_in(*all, pid);
     if (process_of(t, pid) != nullptr) heard += "\nrecorded";
     say(to, heard);
   });
