@@ -36,7 +36,7 @@ sys.path.append(os.path.join(SOURCE, "conformance", "report"))
 import page_reader  # noqa: E402
 from leftovers import children, heed_signals  # noqa: E402
 from refused_calls import PREAD64, PROCESS_VM_READV, PROCESS_VM_WRITEV, refuse  # noqa: E402
-from strangers import become_nobody, has_ptrace_of_strangers, may_nobody_run  # noqa: E402
+from strangers import become_nobody, can_unshare, has_ptrace_of_strangers, may_nobody_run, runs  # noqa: E402
 
 CTXCONF = os.path.join(BIN, "ctxconf")
 WRITER = os.path.join(BIN, "writer_ref")
@@ -202,14 +202,6 @@ def processes_with(mark):
         except OSError:
             pass
     return found
-
-
-def runs(*command):
-    try:
-        return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=subprocess.DEVNULL, timeout=10, check=False).returncode == 0
-    except OSError:
-        return False
 
 
 class Case(unittest.TestCase):
@@ -1246,7 +1238,7 @@ class ReportsTest(Case):
                         [n for n in os.listdir(self.path("out"))
                          if n not in ("timeline.json", "traces")], [])
 
-    @unittest.skipUnless(os.geteuid() == 0 and runs("unshare", "-m", "true"),
+    @unittest.skipUnless(can_unshare("-m"),
                          "needs root and unshare(1): makes namespaces")
     def test_full_disk(self):
         adapter = os.path.join(BIN, "adapter_cpp")
@@ -1648,7 +1640,7 @@ class AttachTest(Case):
                          *(str(w.pid) for w in writers))
         self.assertEqual({i["pid"] for i in self.result()["images"]}, {w.pid for w in writers})
 
-    @unittest.skipUnless(os.geteuid() == 0 and runs("unshare", "-mpf", "true"),
+    @unittest.skipUnless(can_unshare("-mpf"),
                          "needs root and unshare(1): makes namespaces")
     def test_all_where_no_other_program_is(self):
         script = ('mkfifo ready; "$1" --hold 60s >ready & read line <ready; '
@@ -1741,7 +1733,7 @@ class AttachTest(Case):
                                 "pctx.publish.discoverable", preexec_fn=become_nobody,
                                 out="processes could not be examined")
 
-    @unittest.skipUnless(os.geteuid() == 0 and runs("unshare", "-m", "true"),
+    @unittest.skipUnless(can_unshare("-m"),
                          "needs root and unshare(1): makes namespaces")
     def test_without_proc(self):
         def expect(code, *words, **kwargs):
@@ -1789,7 +1781,7 @@ class AttachTest(Case):
                          "--pause", "20", "--hold", "200")
         self.assertGreaterEqual(self.result("wrapped")["totals"]["pass"], 25)
 
-    @unittest.skipUnless(os.geteuid() == 0 and runs("unshare", "-mpf", "true"),
+    @unittest.skipUnless(can_unshare("-mpf"),
                          "needs root and unshare(1): makes namespaces")
     def test_process_in_other_namespaces(self):
         outer = self.start_writer("unshare", "-mpf", "--mount-proc", "--kill-child", WRITER,
@@ -1917,7 +1909,7 @@ os._exit(0)
                 self.assertRegex(done.out, rf"image +{writer.pid} .*\n +memory cannot be read")
                 self.assertRegex(done.out, r"exit [34]: ")
 
-    @unittest.skipUnless(os.geteuid() == 0 and runs("unshare", "-mpf", "true"),
+    @unittest.skipUnless(can_unshare("-mpf"),
                          "needs root and unshare(1): makes namespaces")
     def test_memory_that_does_not_answer_where_no_other_program_is(self):
         script = """

@@ -28,7 +28,7 @@ except ImportError:
 
 from exposition import parse
 from leftovers import children, heed_signals
-from strangers import become_nobody, has_ptrace_of_strangers, may_nobody_run
+from strangers import become_nobody, can_unshare, has_ptrace_of_strangers, may_nobody_run
 
 ALONE = "CTXCONF_FLEETS_TEST_ALONE"
 NAMESPACE = ["unshare", "-mpf", "--mount-proc", "--kill-child"]
@@ -398,8 +398,7 @@ class EveryTest(Case):
 
 
 def main():
-    alone = os.geteuid() == 0 and shutil.which("unshare") and ALONE not in os.environ
-    if alone and subprocess.run([*NAMESPACE, "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+    if ALONE not in os.environ and can_unshare(*NAMESPACE[1:]):
         os.environ[ALONE] = "1"
         os.execvp(NAMESPACE[0], [*NAMESPACE, sys.executable, *sys.argv])
     del sys.argv[1:3]

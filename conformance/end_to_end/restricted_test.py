@@ -17,7 +17,7 @@ import unittest
 
 from leftovers import heed_signals
 from refused_calls import PREAD64, PROCESS_VM_READV, PROCESS_VM_WRITEV, PTRACE, refuse
-from strangers import NOBODY, become_nobody, has_ptrace_of_strangers, may_nobody_run
+from strangers import NOBODY, become_nobody, can_unshare, has_ptrace_of_strangers, may_nobody_run
 
 BIN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 CTXCONF = os.path.join(BIN, "ctxconf")
@@ -34,14 +34,6 @@ DEADLINE_S = 120
 def call(*words, **kwargs):
     return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="backslashreplace",
                           timeout=DEADLINE_S, check=False, **kwargs)
-
-
-def can_unshare(*options):
-    """A container may not allow it, even to root."""
-    try:
-        return os.geteuid() == 0 and call("unshare", *options, "true").returncode == 0
-    except OSError:
-        return False
 
 
 class Case(unittest.TestCase):

@@ -1,9 +1,22 @@
-"""Who may look at processes of others here, and how a child becomes another user."""
+"""What this host allows: programs, namespaces, other users and their processes."""
 
 import os
 import subprocess
 
 NOBODY = 65534
+
+
+def runs(*command, **options):
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                              timeout=60, check=False, **options).returncode == 0
+    except (OSError, subprocess.SubprocessError):
+        return False
+
+
+def can_unshare(*options):
+    """A container may not allow it, even to root."""
+    return os.geteuid() == 0 and runs("unshare", *options, "true")
 
 
 def has_ptrace_of_strangers():
@@ -22,8 +35,4 @@ def become_nobody():
 
 
 def may_nobody_run(program):
-    try:
-        return subprocess.run([program, "--version"], preexec_fn=become_nobody, check=False, timeout=60,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).returncode == 0
-    except (OSError, subprocess.SubprocessError):
-        return False
+    return runs(program, "--version", preexec_fn=become_nobody)
