@@ -25,6 +25,7 @@
 #include "conformance/report/escape.h"
 #include "conformance/testee/line_session.h"
 #include "conformance/testee/protocol.h"
+#include "conformance/text/json_line.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/ending_signals.h"
 #include "sys/fd.h"
@@ -135,10 +136,7 @@ class Lint {
   void note(std::string what) {
     if (std::ranges::find(notes_, what) == notes_.end()) notes_.push_back(std::move(what));
   }
-  static std::string quoted(const Json& value) {
-    std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-    return text.size() > kQuoted ? text.substr(0, kQuoted) + "..." : text;
-  }
+  static std::string quoted(const Json& value) { return cut(dumped(value), kQuoted); }
 
   std::optional<LineSession> begin() {
     auto session = LineSession::start(options_);

@@ -22,6 +22,7 @@
 #include "conformance/command/run_progress.h"
 #include "conformance/testee/driver.h"
 #include "conformance/testee/jobs.h"
+#include "conformance/text/json_line.h"
 #include "conformance/verdict/exit_code.h"
 #include "sys/capabilities.h"
 #include "sys/ending_signals.h"
@@ -63,9 +64,8 @@ class Events {
     event["at_ms"] = std::chrono::duration_cast<std::chrono::milliseconds>(
                          std::chrono::steady_clock::now() - begin_)
                          .count();
-    const std::string line =
-        event.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace) + "\n";
-    if (const int err = sys::write_all(file_.get(), line); err != 0 && problem_.empty()) {
+    if (const int err = sys::write_all(file_.get(), dumped(event) + "\n");
+        err != 0 && problem_.empty()) {
       problem_ = sys::to_string({"write", err, kName});
       file_.reset();
     }

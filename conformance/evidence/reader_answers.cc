@@ -11,6 +11,7 @@
 
 #include "abi/thread_record.h"
 #include "conformance/text/json_limits.h"
+#include "conformance/text/json_line.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -30,15 +31,6 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kKinds = 
     {"kvlistValue", "kvlist"},
     {"bytesValue", "bytes"},
 }};
-
-std::string cut(std::string text, std::size_t size) {
-  if (text.size() > size) text = text.substr(0, size) + "...";
-  return text;
-}
-
-std::string dumped(const Json& value) {
-  return value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
-}
 
 const Json& member(const Json& object, const char* name) {
   static const Json kNone;

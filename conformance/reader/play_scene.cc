@@ -18,6 +18,7 @@
 #include "conformance/reader/premises.h"
 #include "conformance/reader/publish.h"
 #include "conformance/reader/target_harm.h"
+#include "conformance/text/json_line.h"
 #include "sys/memory_reader.h"
 #include "sys/process.h"
 #include "sys/remote_addr.h"
@@ -348,7 +349,7 @@ Testee::Answer<Json> Stage::watch(const Question& question, pid_t process, pid_t
   };
   CTX_RETURN_IF_ERROR(wait_for_report(looks, is_known));
   Json reply = believed_.contains(key) ? believed_[key] : Json{{"result", "absent"}};
-  testee_.last_operation()->reply = reply.dump(-1, ' ', true, Json::error_handler_t::replace);
+  testee_.last_operation()->reply = dumped(reply);
   return reply;
 }
 

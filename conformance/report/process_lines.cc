@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "conformance/report/escape.h"
-#include "conformance/text/json_text.h"
+#include "conformance/text/json_line.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -11,10 +11,6 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::size_t kMostReason = 512;
-
-std::string line_of(const OrderedJson& value) {
-  return value.dump(-1, ' ', true, OrderedJson::error_handler_t::replace) + "\n";
-}
 
 OrderedJson counts_of(const Totals& t) {
   return {{"pass", t.pass}, {"fail", t.fail}, {"warn", t.warn},
@@ -84,8 +80,8 @@ OrderedJson run_json(const RunResult& run, const ProcessVerdicts& verdicts) {
 
 std::string to_process_lines(const RunResult& run, const ProcessVerdicts& verdicts) {
   std::string out;
-  for (const ProcessVerdict& p : verdicts.processes) out += line_of(process_json(p));
-  return out + line_of(run_json(run, verdicts));
+  for (const ProcessVerdict& p : verdicts.processes) out += dumped(process_json(p)) + "\n";
+  return out + dumped(run_json(run, verdicts)) + "\n";
 }
 
 }  // namespace ctxconf::conformance

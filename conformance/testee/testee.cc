@@ -27,6 +27,7 @@
 #include "conformance/testee/thread_states.h"
 #include "conformance/testee/watch_reports.h"
 #include "conformance/text/json_limits.h"
+#include "conformance/text/json_line.h"
 #include "conformance/version.h"
 #include "sys/fd.h"
 #include "sys/process.h"
@@ -90,16 +91,6 @@ std::string poisoning_tunables() {
   const char* const others = std::getenv("GLIBC_TUNABLES");
   if (others != nullptr && *others != '\0') out += ":" + std::string(others);
   return out;
-}
-
-std::string dumped(const Json& value) {
-  return value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
-}
-
-std::string cut(std::string text, std::size_t size) {
-  if (text.size() <= size) return text;
-  text.resize(size);
-  return text + "...";
 }
 
 // A protocol message.
