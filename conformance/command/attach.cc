@@ -33,7 +33,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kShortestInterval{1000};
-constexpr milliseconds kLongestRun{600000};  // of --every, besides --for
+constexpr milliseconds kLongestRun{600000};  // of --every, in addition to --for
 
 struct AttachCommand {
   CommonOptions common;
@@ -90,10 +90,8 @@ std::string unreachable_in(const Timeline& timeline, bool all) {
   std::string unread;
   std::size_t readable = 0;
   for (const auto& p : timeline.processes) {
-    const bool is_unseen =
-        std::ranges::all_of(p.images, [](const Image& image) { return image.snapshots.empty(); });
-    if (!all && is_unseen)
-      unseen = fmt::format("process {} ended before it could be examined", p.pid);
+    const std::string why = why_unseen(p);
+    if (!all && !why.empty()) unseen = fmt::format("process {} {}", p.pid, why);
     for (const auto& image : p.images) {
       if (image.unread.empty()) {
         ++readable;

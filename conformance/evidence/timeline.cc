@@ -57,6 +57,12 @@ std::span<const std::byte> kept_bytes(const Image& image, const MemoryBlock& blo
 
 std::string exit_text(int code) { return "exited " + std::to_string(code); }
 
+std::string why_unseen(const Process& process) {
+  const bool is_unseen = std::ranges::all_of(
+      process.images, [](const Image& image) { return image.snapshots.empty(); });
+  return is_unseen ? "ended before it could be examined" : "";
+}
+
 std::string ending_of(const Process& p) {
   if (p.killed_by) {
     return "killed by " + signal_name(*p.killed_by) + (p.ended_by_us ? " (by ctxconf)" : "");

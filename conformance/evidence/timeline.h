@@ -471,6 +471,9 @@ struct Process {
   bool ended_by_us = false;      // the signal was the harness's
 };
 
+// Why no snapshot of a process was taken; empty: there is one.
+std::string why_unseen(const Process& process);
+
 // One run of the program under a fault, and how it ended.
 struct FaultRun {
   std::string fault;  // "RLIMIT_FSIZE=0"

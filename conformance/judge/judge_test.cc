@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "abi/process_header.h"
+#include "conformance/judge/all_requirements.h"
 #include "conformance/judge/settle.h"
 #include "conformance/rules/driven_evidence.h"
 #include "conformance/rules/evidence.h"
@@ -22,12 +23,6 @@
 
 namespace ctxconf::conformance {
 namespace {
-
-std::vector<const Requirement*> all_requirements() {
-  const auto requirements = select(Catalogue::builtin(), Selection{});
-  EXPECT_TRUE(requirements);
-  return requirements.value_or(std::vector<const Requirement*>());
-}
 
 // A process whose image saw `headers` one after the other, with nothing after them.
 Process process(pid_t pid, const std::vector<abi::ProcessHeader>& headers) {

@@ -26,7 +26,7 @@ std::map<std::string, std::string> last_resource(const std::vector<ImageEvidence
     if (payload == nullptr) continue;
     for (const Attribute& a : payload->resource) {
       if (out.size() == kMostAttributes) break;
-      out.emplace(cut(a.key, kMostBytes), cut(a.value, kMostBytes));
+      out.emplace(shortened(a.key, kMostBytes), shortened(a.value, kMostBytes));
     }
   }
   return out;
@@ -62,9 +62,7 @@ std::string why_unread(const Process& process) {
   for (const Image& image : process.images) {
     if (!image.unread.empty()) return image.unread;
   }
-  const bool is_unseen = std::ranges::all_of(
-      process.images, [](const Image& image) { return image.snapshots.empty(); });
-  return is_unseen ? "ended before it could be examined" : "";
+  return why_unseen(process);
 }
 
 bool shows_something(const ImageEvidence& e) { return e.published() || e.uses_threads; }

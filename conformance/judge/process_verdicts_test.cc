@@ -11,16 +11,11 @@
 #include <vector>
 
 #include "abi/thread_record.h"
+#include "conformance/judge/all_requirements.h"
 #include "conformance/rules/literal_recording.h"
 
 namespace ctxconf::conformance {
 namespace {
-
-std::vector<const Requirement*> every_requirement() {
-  const auto requirements = select(Catalogue::builtin(), Selection{});
-  EXPECT_TRUE(requirements);
-  return requirements.value_or(std::vector<const Requirement*>());
-}
 
 constexpr std::uint64_t kPayload = 0x7f0000100000;
 
@@ -67,7 +62,7 @@ bool breaks(const ProcessVerdict& verdict, std::string_view id) {
 
 TEST(ProcessVerdicts, AProcessDoesNotAnswerForAnother) {
   Timeline t = host();
-  const auto verdicts = judge_each(t, every_requirement(), false);
+  const auto verdicts = judge_each(t, all_requirements(), false);
   ASSERT_EQ(verdicts.size(), 4U);
   EXPECT_EQ(verdicts[0].pid, 12);
   EXPECT_EQ(verdicts[0].state, ProcessState::kClean) << verdicts[0].incomplete;
@@ -85,7 +80,7 @@ TEST(ProcessVerdicts, WhatNoReaderCanReadIsNotClean) {
   for (const std::byte fill : {std::byte{'x'}, std::byte{0}}) {
     Timeline t = host();
     t.processes = {process_of_host(12, std::vector(sizeof(abi::ProcessHeader), fill))};
-    const auto verdict = judge_each(t, every_requirement(), false).front();
+    const auto verdict = judge_each(t, all_requirements(), false).front();
     EXPECT_EQ(verdict.state, ProcessState::kNotJudged);
     EXPECT_EQ(verdict.incomplete,
               "process 12 has a context, and no reader can read anything of it");
@@ -103,7 +98,7 @@ TEST(ProcessVerdicts, NeedsAnOutcomeToBeClean) {
 TEST(ProcessVerdicts, AFaultOfCtxconfLeavesNothingClean) {
   Timeline t = host();
   t.harness_fault = "out of memory";
-  const auto verdicts = judge_each(t, every_requirement(), false);
+  const auto verdicts = judge_each(t, all_requirements(), false);
   EXPECT_EQ(verdicts[0].state, ProcessState::kNotJudged);
   EXPECT_THAT(verdicts[0].incomplete, testing::EndsWith("out of memory"));
   EXPECT_EQ(verdicts[1].state, ProcessState::kBroken);
@@ -113,7 +108,7 @@ TEST(ProcessVerdicts, AProcessThatEndedFirstIsUnread) {
   Timeline t = host();
   t.processes = {process_of_host(12, {})};
   t.processes[0].images[0].snapshots.clear();
-  const auto verdict = judge_each(t, every_requirement(), false).front();
+  const auto verdict = judge_each(t, all_requirements(), false).front();
   EXPECT_EQ(verdict.state, ProcessState::kUnread);
   EXPECT_EQ(verdict.unread, "ended before it could be examined");
 }
@@ -139,7 +134,7 @@ TEST(ProcessVerdicts, AThreadContextIsAContext) {
   for (Process& p : t.processes) p.images[0].modules.emplace_back();
   t.processes[0].images[0].threads = {sample_with(std::byte{0})};
   t.processes[1].images[0].threads = {sample_with(std::byte{1})};
-  const auto verdicts = judge_each(t, every_requirement(), false);
+  const auto verdicts = judge_each(t, all_requirements(), false);
   EXPECT_EQ(verdicts[0].state, ProcessState::kNotJudged);
   EXPECT_EQ(verdicts[0].incomplete, "no thread with a valid record was seen");
   EXPECT_NE(verdicts[1].state, ProcessState::kNoContext);
@@ -148,7 +143,7 @@ TEST(ProcessVerdicts, AThreadContextIsAContext) {
 
 TEST(ProcessVerdicts, HasEachOutcomeExceptNa) {
   Timeline t = host();
-  const auto verdict = judge_each(t, every_requirement(), false).at(1);
+  const auto verdict = judge_each(t, all_requirements(), false).at(1);
   const Totals& n = verdict.totals;
   EXPECT_EQ(verdict.outcomes.size(), static_cast<std::size_t>(n.selected - n.na));
   const auto fails = [](const auto& o) {
@@ -160,7 +155,7 @@ TEST(ProcessVerdicts, HasEachOutcomeExceptNa) {
 TEST(ProcessVerdicts, TheRecordingStaysAsItWas) {
   Timeline t = host();
   const std::string before = to_json(t);
-  judge_each(t, every_requirement(), false);
+  judge_each(t, all_requirements(), false);
   EXPECT_EQ(to_json(t), before);
 }
 
@@ -170,7 +165,7 @@ TEST(ProcessVerdicts, StrictMakesAWarningAFailure) {
   const auto bytes = std::as_bytes(std::span(&empty, 1));
   Timeline t = host();
   t.processes = {process_of_host(12, {bytes.begin(), bytes.end()})};
-  auto requirements = every_requirement();
+  auto requirements = all_requirements();
   std::erase_if(requirements, [&](const Requirement* r) { return r->id != kWarning; });
   const auto lax = judge_each(t, requirements, false).front();
   EXPECT_TRUE(breaks(lax, kWarning));
@@ -182,7 +177,7 @@ TEST(ProcessVerdicts, StrictMakesAWarningAFailure) {
 TEST(ProcessVerdicts, CountsAddUp) {
   Timeline t = host();
   ProcessVerdicts verdicts;
-  verdicts.processes = judge_each(t, every_requirement(), false);
+  verdicts.processes = judge_each(t, all_requirements(), false);
   verdicts.without_context = 3;
   verdicts.unread_omitted = 2;
   std::size_t all = 0;

@@ -59,7 +59,7 @@ inline std::string cut_mark(std::size_t left_out) {
   return "… (" + std::to_string(left_out) + (left_out == 1 ? " byte more)" : " bytes more)");
 }
 
-inline std::string cut(std::string_view text, std::size_t limit) {
+inline std::string shortened(std::string_view text, std::size_t limit) {
   const std::string_view head = head_of(text, limit);
   return std::string(head) + cut_mark(text.size() - head.size());
 }

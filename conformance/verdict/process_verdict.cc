@@ -1,6 +1,6 @@
 #include "conformance/verdict/process_verdict.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "conformance/text/words.h"
 
@@ -22,8 +22,7 @@ std::string_view to_string(ProcessState state) { return word_of(kStateWords, sta
 StateCounts count(const ProcessVerdicts& verdicts) {
   StateCounts out{};
   const auto of = [&](ProcessState state) -> std::size_t& {
-    return out[static_cast<std::size_t>(std::ranges::find(kProcessStates, state) -
-                                        kProcessStates.begin())];
+    return out[std::to_underlying(state)];
   };
   for (const ProcessVerdict& p : verdicts.processes) ++of(p.state);
   of(ProcessState::kNoContext) += verdicts.without_context;

@@ -17,7 +17,7 @@
 
 namespace ctxconf::conformance {
 
-// In the order in which reports list them.
+// The values are in the order in which reports list them, and indices of kProcessStates.
 enum class ProcessState : std::uint8_t {
   kBroken,     // a requirement failed
   kNotJudged,  // it shows something that could not be judged, or only in part
@@ -59,7 +59,7 @@ struct ProcessVerdicts {
   std::size_t unread_omitted = 0;         // could not be examined, and not in `processes`
 };
 
-// How many processes of the host are in each state, in the order of kProcessStates.
+// How many processes of the host are in each state; the index is that of the state.
 using StateCounts = std::array<std::size_t, kProcessStates.size()>;
 StateCounts count(const ProcessVerdicts& verdicts);
 
