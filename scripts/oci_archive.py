@@ -40,7 +40,7 @@ def path_of(descriptor):
 
 
 def add(tar, name, mode, data=None):
-    """A file, or a folder if there is no data. It belongs to root."""
+    """Adds a file that root owns. Without data it is a folder."""
     entry = tarfile.TarInfo(name)
     entry.mode, entry.mtime = mode, EPOCH
     if data is None:

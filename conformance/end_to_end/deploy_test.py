@@ -54,7 +54,7 @@ def dicts_in(value):
 
 class ServiceTest(unittest.TestCase):
     def setUp(self):
-        # Some names are there several times in other units; here, none is.
+        # In general a unit may have a key several times; these units have each key once.
         self.units = {}
         for name in ("ctxconf-attach.service", "ctxconf-attach.timer"):
             parser = configparser.ConfigParser(interpolation=None)

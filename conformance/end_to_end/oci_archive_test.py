@@ -118,7 +118,7 @@ class Checks(unittest.TestCase):
         return image
 
     def images(self, path):
-        """All images of an archive, which has no file besides."""
+        """All images of an archive, which has no other file."""
         with tarfile.open(path) as tar:
             self.assertEqual([one.name for one in tar.getmembers() if one.isdir()], ["blobs", "blobs/sha256"])
             self.contents = {one.name: tar.extractfile(one).read() for one in tar.getmembers() if not one.isdir()}

@@ -27,7 +27,7 @@ enum class SnapshotDepth { kQuick, kThorough };
 class ByteBudget {
  public:
   explicit ByteBudget(std::uint64_t bytes) : left_(bytes) {}
-  // False: there is not as much left.
+  // False: less is left.
   bool take(std::uint64_t bytes) {
     std::uint64_t left = left_;
     while (left >= bytes) {

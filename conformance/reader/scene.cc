@@ -37,8 +37,8 @@ struct ActWriter {
     }
   }
   void operator()(const Wait& act) const {
-    out += act.counter ? "# some rounds pass, for at most " : "# ";
-    out += std::to_string(act.duration.count()) + (act.counter ? " ms\n" : " ms pass\n");
+    const std::string time = std::to_string(act.duration.count()) + " ms";
+    out += act.counter ? "# some rounds pass, for at most " + time + "\n" : "# " + time + " pass\n";
   }
   void operator()(const AskWitness& /*act*/) const {
     out += "# the reader is asked about another process, which stays as it is\n";
