@@ -58,3 +58,4 @@ ctxconf_script_test(ctxconf_install_test LABELS ptrace
   conformance/end_to_end/install_test.py ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND})
 ctxconf_script_test(examples_test LABELS ptrace
   conformance/end_to_end/examples_test.py ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND})
+set_tests_properties(examples_test PROPERTIES COST 700)

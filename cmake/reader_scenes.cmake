@@ -17,6 +17,7 @@ ctxconf_library(ctxconf_scenes
        conformance/reader/scenes_vectors.cc
        conformance/reader/scenes_windows.cc
        conformance/reader/target.cc conformance/reader/target_harm.cc
+       conformance/reader/usable_time.cc
   DEPS ctxconf_golden ctxconf_grammar ctxconf_proto ctxconf_puppet ctxconf_scene_vectors ctxconf_testee)
 target_compile_definitions(ctxconf_scenes PRIVATE CTXCONF_GENERAL_DYNAMIC=${tls_has_general_dynamic})
 ctxconf_test(call_recorder_test SRCS conformance/reader/call_recorder_test.cc DEPS ctxconf_scenes)
@@ -25,7 +26,9 @@ ctxconf_test(target_harm_test SRCS conformance/reader/target_harm_test.cc DEPS c
   LABELS ptrace)
 ctxconf_test(scenes_test SRCS conformance/reader/scenes_test.cc DEPS ctxconf_judge ctxconf_scenes
   LABELS ptrace)
-ctxconf_test(play_scene_test SRCS conformance/reader/play_scene_test.cc DEPS ctxconf_scenes
+ctxconf_test(play_scene_test
+  SRCS conformance/reader/play_scene_test.cc conformance/reader/usable_time_test.cc
+  DEPS ctxconf_scenes
   LABELS ptrace)
 if(TARGET ctxconf-puppet)
   add_dependencies(scenes_test ${puppet_programs} ctxconf-trampoline elf_testees)

@@ -1,7 +1,6 @@
 #include "conformance/reader/play_scene.h"
 
 #include <fmt/format.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include "conformance/reader/premises.h"
 #include "conformance/reader/publish.h"
 #include "conformance/reader/target_harm.h"
+#include "conformance/reader/usable_time.h"
 #include "conformance/text/json_line.h"
 #include "sys/memory_reader.h"
 #include "sys/process.h"
@@ -32,55 +32,10 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kBesidePolling{500};  // in addition to two looks of a reader that polls
 constexpr milliseconds kLatestLook{20'000};
-constexpr milliseconds kBetweenChecks{50};
 constexpr milliseconds kLatestState{20'000};
 constexpr milliseconds kBetweenStates{1};
 constexpr milliseconds kBetweenCounts{1};
 constexpr milliseconds kLettingGo{3000};  // of a target
-
-// What all these processes used together.
-std::chrono::nanoseconds processor_time(const std::vector<pid_t>& processes) {
-  std::chrono::nanoseconds sum{};
-  for (const pid_t pid : processes) {
-    clockid_t clock{};
-    timespec time{};
-    if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &time) != 0) continue;
-    sum += std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
-  }
-  return sum;
-}
-
-// A thread of it runs, waits for a processor, or is stopped by its tracer at a call.
-bool is_awake(pid_t process) {
-  const auto threads = sys::thread_list(process);
-  return threads && std::ranges::any_of(*threads, [](pid_t thread) {
-           const char state = sys::thread_state(thread);
-           return state == 'R' || state == 't';
-         });
-}
-
-// The time that a reader could use: without the time in which it waited for a processor, or for
-// ctxconf at a call.
-class UsableTime {
- public:
-  Clock::duration by_now(const std::vector<pid_t>& processes) {
-    // More often, it would mostly be found at a call.
-    if (Clock::now() < now_ + kBetweenChecks) return sum_;
-    const auto before = std::exchange(now_, Clock::now());
-    const auto ran_before = std::exchange(ran_, processor_time(processes));
-    if (!ran_before) return sum_;  // the first time
-    // ctxconf itself may have waited.
-    const Clock::duration all = std::min<Clock::duration>(now_ - before, 2 * kBetweenChecks);
-    const bool is_waiting = std::ranges::any_of(processes, is_awake);
-    sum_ += is_waiting ? std::clamp<Clock::duration>(*ran_ - *ran_before, {}, all) : all;
-    return sum_;
-  }
-
- private:
-  Clock::duration sum_{};
-  Clock::time_point now_;
-  std::optional<std::chrono::nanoseconds> ran_;
-};
 
 // A member of /proc/PID/status in bytes; 0: it cannot be read.
 std::uint64_t status_bytes(pid_t pid, std::string_view name) {
@@ -316,7 +271,7 @@ Driven Stage::wait_for_report(milliseconds looks, const std::function<bool()>& i
   bool is_over = false;
   const auto is_done = [&] { return is_over = is_known() || had_time(); };
   const auto longest = looks + options_.longest_wait;
-  CTX_RETURN_IF_ERROR(testee_.wait_until(longest, is_done, kBetweenChecks));
+  CTX_RETURN_IF_ERROR(testee_.wait_until(longest, is_done, UsableTime::kInterval));
   if (!is_over && !is_known()) {
     unshown_by_load(fmt::format(
         "the reader did not have the time to look twice within {} s: it waited for a processor, or "
@@ -498,7 +453,7 @@ Driven Stage::wait_for_release(TargetHarm::Found& found) {
       std::chrono::duration_cast<Clock::duration>(kLettingGo * options_.timeout_scale);
   const auto until = Clock::now() + scaled;
   while (!found.what.empty() && found.may_end && Clock::now() < until) {
-    CTX_RETURN_IF_ERROR(on(Wait{kBetweenChecks}));
+    CTX_RETURN_IF_ERROR(on(Wait{UsableTime::kInterval}));
     found = harm_->look();
   }
   return {};

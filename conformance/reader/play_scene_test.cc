@@ -2,12 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -19,13 +17,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
-#include <stop_token>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "conformance/reader/busy_processor.h"
 #include "conformance/reader/publish.h"
 #include "sys/capabilities.h"
 
@@ -193,39 +190,6 @@ TEST_F(PlaySceneTest, AProcessThatIsWatchedIsForgottenAtTheEndOfTheScene) {
   // Each process is forgotten by the scene that it is in.
   EXPECT_EQ(processes(operations("unchanged", "reader.forget")),
             processes(operations("unchanged", "reader.watch")));
-}
-
-// Threads that leave little of one processor to others.
-class BusyProcessor {
- public:
-  explicit BusyProcessor(int processor) {
-    for (std::jthread& thread : threads_) {
-      thread = std::jthread([processor](const std::stop_token& stop) {
-        cpu_set_t set;
-        CPU_ZERO(&set);
-        CPU_SET(processor, &set);
-        pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
-        while (!stop.stop_requested()) {
-        }
-      });
-    }
-  }
-
- private:
-  std::array<std::jthread, 3> threads_;
-};
-
-TEST_F(PlaySceneTest, AReaderThatWaitsForAProcessorIsGivenTheTime) {
-  const int processor = sched_getcpu();
-  std::optional<BusyProcessor> busy;
-  ASSERT_NO_FATAL_FAILURE(play({"bad_reader", "--watch"}, {asked_often(1)}, /*before=*/
-                               {"chrt", "--idle", "0", "taskset", "-c", std::to_string(processor)},
-                               /*started=*/[&] { busy.emplace(processor); }));
-  EXPECT_EQ(check("unchanged").unshown, "");
-  const auto asked = std::ranges::find_if(
-      session().operations, [](const Operation& o) { return o.question.has_value(); });
-  ASSERT_NE(asked, session().operations.end());
-  EXPECT_EQ(Json::parse(asked->reply)["result"], "accept");
 }
 
 TEST_F(PlaySceneTest, AReaderThatGetsNoProcessorIsAskedOnceAndIsNotJudged) {
