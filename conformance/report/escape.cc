@@ -93,6 +93,32 @@ int marked_byte(std::string_view text, std::size_t at) {
   return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
+// How many characters at the start of `text` mean themselves in every output.
+std::size_t plain_length(std::string_view text) {
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const char* at = begin;
+  while (at != end && *at >= 0x20 && *at < 0x7f && *at != '"' && *at != '&' && *at != '\'' &&
+         *at != '<' && *at != '>' && *at != '\\') {
+    ++at;
+  }
+  return static_cast<std::size_t>(at - begin);
+}
+
+// Appends plain characters. Calls `append` for each other one, with the text that begins with it.
+template <class F>
+void append_characters(std::string& out, std::string_view text, F append) {
+  while (!text.empty()) {
+    const std::size_t plain = plain_length(text);
+    out += text.substr(0, plain);
+    text.remove_prefix(plain);
+    if (text.empty()) return;
+    const CodePoint c = code_point_at(text, 0);
+    append(c, text);
+    text.remove_prefix(c.length);
+  }
+}
+
 bool is_plain_in_shell(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
          std::string_view("_-./,:=@%+").find(c) != std::string_view::npos;
@@ -104,10 +130,8 @@ std::string escape(std::string_view text, Escape target, std::size_t limit) {
   const std::string_view head = head_of(text, limit);
   std::string out;
   out.reserve(head.size());
-  for (std::size_t at = 0; at < head.size();) {
-    const CodePoint c = code_point_at(head, at);
-    const std::string_view bytes = head.substr(at, c.length);
-    at += c.length;
+  append_characters(out, head, [&](const CodePoint& c, std::string_view rest) {
+    const std::string_view bytes = rest.substr(0, c.length);
     if (!c.valid || (is_active(c.value) && !is_kept(c.value, target))) {
       append_hex(out, bytes, target == Escape::kLabel ? "\\\\" : "\\");
     } else if (const auto quoted = markup(c.value, target); !quoted.empty()) {
@@ -115,7 +139,7 @@ std::string escape(std::string_view text, Escape target, std::size_t limit) {
     } else {
       out += bytes;
     }
-  }
+  });
   return out + cut_mark(text.size() - head.size());
 }
 
@@ -127,16 +151,14 @@ std::string json_text(std::string_view text, std::size_t limit) {
   const std::string_view head = head_of(text, limit);
   std::string out;
   out.reserve(head.size());
-  for (std::size_t at = 0; at < head.size();) {
-    const CodePoint c = code_point_at(head, at);
-    const std::string_view bytes = head.substr(at, c.length);
-    if (!c.valid || marked_byte(head, at) >= 0) {
+  append_characters(out, head, [&](const CodePoint& c, std::string_view rest) {
+    const std::string_view bytes = rest.substr(0, c.length);
+    if (!c.valid || marked_byte(rest, 0) >= 0) {
       append_hex(out, bytes, "\\");
     } else {
       out += bytes;
     }
-    at += c.length;
-  }
+  });
   return out + cut_mark(text.size() - head.size());
 }
 
@@ -156,17 +178,15 @@ std::string shell_word(std::string_view word) {
   // The terminal escape changes every word that plain quotes cannot hold, and no other.
   if (escape(word, Escape::kTerminal, word.size()) == word) return single_quoted(word);
   std::string out = "$'";
-  for (std::size_t at = 0; at < word.size();) {
-    const CodePoint c = code_point_at(word, at);
-    const std::string_view bytes = word.substr(at, c.length);
-    at += c.length;
+  append_characters(out, word, [&](const CodePoint& c, std::string_view rest) {
+    const std::string_view bytes = rest.substr(0, c.length);
     if (!c.valid || is_active(c.value)) {
       append_octal(out, bytes);
     } else {
       if (c.value == '\'' || c.value == '\\') out += '\\';
       out += bytes;
     }
-  }
+  });
   return out + "'";
 }
 

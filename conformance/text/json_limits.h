@@ -24,15 +24,18 @@ inline constexpr std::size_t kLongestKeptLine = (std::size_t{6} << 20U) + 3;
 // Calls `f` with each character of a JSON text outside its strings, until that returns false.
 template <class F>
 void outside_strings(std::string_view text, F f) {
+  const char* const end = text.data() + text.size();
   bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
+  for (const char* at = text.data(); at < end; ++at) {
     if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
+      if (*at == '\\') {
+        if (++at == end) return;
+      } else if (*at == '"') {
+        in_string = false;
+      }
+    } else if (*at == '"') {
       in_string = true;
-    } else if (!f(c)) {
+    } else if (!f(*at)) {
       return;
     }
   }
