@@ -29,6 +29,8 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 REFERENCE = "org.opencontainers.image.ref.name"
+# containerd and podman take this name first. Kubernetes asks containerd for an image by the name with the registry.
+FULL_NAME = "io.containerd.image.name"
 
 
 def digest(data):
@@ -125,7 +127,7 @@ class Archive:
                 "schemaVersion": 2, "mediaType": INDEX, "manifests": images, "annotations": self.labels})]
         else:
             self.files["manifest.json"] = json.dumps([self.docker]).encode()
-        images[0]["annotations"] = {REFERENCE: self.name}
+        images[0]["annotations"] = {REFERENCE: self.name, FULL_NAME: "docker.io/library/" + self.name}
         self.files["index.json"] = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": images}).encode()
         return written(self.fill)
 

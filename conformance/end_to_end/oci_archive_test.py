@@ -127,7 +127,10 @@ class Checks(unittest.TestCase):
         index = json.loads(self.contents["index.json"])
         self.assertEqual((index["schemaVersion"], index["mediaType"]), (2, TYPE + "index.v1+json"))
         top, = index["manifests"]
-        self.assertRegex(top["annotations"]["org.opencontainers.image.ref.name"], r"^ctxconf:[\w.-]+$")
+        name = top["annotations"]["org.opencontainers.image.ref.name"]
+        self.assertRegex(name, r"^ctxconf:[\w.-]+$")
+        self.assertEqual(top["annotations"], {"org.opencontainers.image.ref.name": name,
+                                              "io.containerd.image.name": "docker.io/library/" + name})
         if top["mediaType"] == TYPE + "index.v1+json":
             images = [self.image(one) for one in self.document(top, "index.v1+json")["manifests"]]
             self.assertNotIn("manifest.json", self.contents)
@@ -136,7 +139,7 @@ class Checks(unittest.TestCase):
             parts = images[0].manifest
             config, *layers = ("blobs/" + one["digest"].replace(":", "/") for one in (parts["config"], *parts["layers"]))
             self.assertEqual(json.loads(self.contents["manifest.json"]), [{
-                "Config": config, "RepoTags": [top["annotations"]["org.opencontainers.image.ref.name"]], "Layers": layers}])
+                "Config": config, "RepoTags": [name], "Layers": layers}])
         self.assertEqual(self.unread, set())
         return images
 
@@ -253,9 +256,14 @@ class OciArchiveTest(Checks):
 
 class ReleaseTest(Checks):
     def test_the_archives(self):
+        self.assertNotEqual(ARCHIVES, [])
         for path in ARCHIVES:
             with self.subTest(path):
-                for image in self.images(path):
+                images = self.images(path)
+                # The name ends with the processor if there is one.
+                named = [one for name, one in ARCHITECTURES.items() if path.endswith(f"-{name}.oci.tar")]
+                self.assertEqual([one.platform() for one in images], named or list(ARCHITECTURES.values()))
+                for image in images:
                     self.assertIn("bin/ctxconf", image.files)
                     self.assertIn("libexec/ctxconf/ctxconf-trampoline", image.files)
                     # e_machine of the ELF header
