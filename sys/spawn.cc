@@ -259,7 +259,9 @@ Result<pid_t> spawn(const Spawn& what) {
     }
   } catch (const std::exception&) {
     if (launcher.pid == 0) _exit(127);  // this is the child
-    // pidfd_open failed after the fork.
+    // The program runs. What failed is the pidfd of Boost.Process, which nothing here needs: a
+    // kernel or a filter may lack pidfd_open.
+    if (!ec && launcher.pid > 0) return launcher.pid;
     if (!ec) ec = {EIO, boost::system::system_category()};
   }
   if (launcher.pid > 0) {

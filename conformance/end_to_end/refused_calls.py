@@ -7,6 +7,7 @@ import struct
 
 PTRACE, PROCESS_VM_READV, PROCESS_VM_WRITEV, PREAD64 = {
     "x86_64": (101, 310, 311, 17), "aarch64": (117, 270, 271, 67)}[os.uname().machine]
+PIDFD_OPEN = 434
 
 
 def refuse(*calls, error=errno.EPERM):

@@ -16,7 +16,7 @@ import tempfile
 import unittest
 
 from leftovers import heed_signals
-from refused_calls import PREAD64, PROCESS_VM_READV, PROCESS_VM_WRITEV, PTRACE, refuse
+from refused_calls import PIDFD_OPEN, PREAD64, PROCESS_VM_READV, PROCESS_VM_WRITEV, PTRACE, refuse
 from strangers import NOBODY, become_nobody, can_unshare, has_ptrace_of_strangers, may_nobody_run
 
 BIN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
@@ -161,6 +161,13 @@ class FilterTest(Case):
             self.expect(CLEAN, CTXCONF, "doctor", preexec_fn=lambda: refuse(PTRACE, error=error),
                         out=["^no +ptrace ", "^ctxconf wrap +does not work here",
                              "^ctxconf attach +works, but sees no thread contexts", *self.FLAGS])
+
+    def test_no_file_descriptor_of_a_process_is_needed(self):
+        writer = self.start(WRITER, "--hold", "60s")
+        for error in (errno.EPERM, errno.ENOSYS):
+            for words in (("wrap", "--", WRITER, "--hold", "150ms"), ("attach", "--for", "200ms", writer)):
+                with self.subTest(error=error, command=words[0]):
+                    self.expect(CLEAN, CTXCONF, *words, preexec_fn=lambda: refuse(PIDFD_OPEN, error=error))
 
     def test_attach_needs_ptrace_for_threads_alone(self):
         process = self.start(WRITER, "--hold", "60s")
