@@ -125,6 +125,35 @@ std::string remedy_for_reading_another(const Confinement& c) {
   return out;
 }
 
+std::string remedy_for_children(int err, const Confinement& c) {
+  if (err == EAGAIN) {
+    return "a limit of processes is reached: end some, or raise it (ulimit -u, docker run "
+           "--pids-limit, in Kubernetes podPidsLimit of the kubelet)";
+  }
+  if (err == ENOMEM) return "free memory, or raise its limit (docker run --memory)";
+  if (c.seccomp_filters > 0) {
+    return "a seccomp filter may refuse it: docker run --security-opt seccomp=FILE with a profile "
+           "that allows clone, clone3 and vfork; in Kubernetes securityContext.seccompProfile";
+  }
+  return "allow this program to start others where it is confined";
+}
+
+HostFact probe_children() {
+  HostFact fact = {std::string(kHostChildren), false, "", ""};
+  // As long as the other namespace has no process, the second link leads nowhere.
+  if (read_link("/proc/self/ns/pid") != read_link("/proc/self/ns/pid_for_children")) {
+    fact.detail = "children would be in another PID namespace";
+    fact.remedy = "start ctxconf itself in it: unshare --pid --fork --mount-proc ctxconf";
+    return fact;
+  }
+  const ProbeChild child([] {});
+  const int err = child.error();
+  fact.available = err == 0;
+  fact.detail = std::string("fork: ") + (err == 0 ? "ok" : std::strerror(err));
+  if (err != 0) fact.remedy = remedy_for_children(err, Confinement::of_this_process());
+  return fact;
+}
+
 Result<> try_memory_of_a_child() {
   static volatile std::uint64_t word = 1;
   const ProbeChild child([] {});

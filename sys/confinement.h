@@ -35,6 +35,12 @@ std::string remedy_for_tracing_another(const Confinement&);
 // The same for a process that may be of another user.
 std::string remedy_for_reading_another(const Confinement&);
 
+// Whether a child can be made, and is in the PID namespace of this process; tried at each call.
+HostFact probe_children();
+inline constexpr std::string_view kHostChildren = "children";
+// What refuses a child with this error, and what would allow it.
+std::string remedy_for_children(int err, const Confinement&);
+
 // Whether the memory of a child can be copied in any way; tried at each call.
 Result<> try_memory_of_a_child();
 

@@ -268,7 +268,7 @@ Result<pid_t> spawn(const Spawn& what) {
     kill(launcher.pid, SIGKILL);
     reap_now(launcher.pid);
   }
-  return fail("exec", ec.value(), what.argv[0]);
+  return fail(launcher.pid < 0 ? "fork" : "exec", ec.value(), what.argv[0]);
 }
 
 Result<std::string> find_program(const std::string& name,

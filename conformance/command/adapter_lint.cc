@@ -509,7 +509,8 @@ Command adapter_lint_command(CLI::App& app, const Words& /*command_line*/) {
       app.add_subcommand("adapter-lint", "check that an adapter follows the testee protocol");
   sub->footer(
       "Exit codes: 0 clean, 1 a finding, 2 usage, or the adapter cannot be started, 3 /proc is\n"
-      "not mounted, or stdout could not be written, 70 a bug in ctxconf.");
+      "not mounted, no process can be started, or stdout could not be written, 70 a bug in\n"
+      "ctxconf.");
   return command_by_hand(sub, o, lint);
 }
 

@@ -18,7 +18,7 @@ Command command_by_hand(CLI::App* sub, const std::shared_ptr<AdapterCommand>& o,
                 if (!std::isfinite(o->timeout_scale)) {
                   return complain(kExitUsage, "--timeout-scale: not a number");
                 }
-                if (const int code = check_proc(sub->get_name()); code != 0) return code;
+                if (const int code = check_children(sub->get_name()); code != 0) return code;
                 o->adapter = program;
                 return run(*o);
               },

@@ -47,17 +47,23 @@ std::string reduced_attach_text(const sys::Capabilities& host) {
                                     : "works, but sees no thread contexts: needs ptrace";
 }
 
-// Most probes need /proc too, and would blame something else.
-int doctor_without_proc(const std::string& fault) {
-  const sys::HostFact proc = {"proc", false, "/proc " + fault, kHowToMountProc};
-  return print("What this host lets ctxconf see:\n\n" + facts_text(std::span(&proc, 1)) +
-                   "\nctxconf wrap    does not work here: needs /proc\n"
-                   "ctxconf attach  does not work here: needs /proc\n",
+// Most probes need this too, and would blame something else.
+int doctor_without(const sys::HostFact& missing, const std::string& wrap,
+                   const std::string& attach) {
+  return print("What this host lets ctxconf see:\n\n" + facts_text(std::span(&missing, 1)) +
+                   "\nctxconf wrap    " + wrap + "\nctxconf attach  " + attach + "\n",
                kExitClean);
 }
 
 int doctor() {
-  if (const std::string fault = fault_of_proc(); !fault.empty()) return doctor_without_proc(fault);
+  if (const std::string fault = fault_of_proc(); !fault.empty()) {
+    const std::string broken = "does not work here: needs /proc";
+    return doctor_without({"proc", false, "/proc " + fault, kHowToMountProc}, broken, broken);
+  }
+  if (const sys::HostFact children = sys::probe_children(); !children.available) {
+    return doctor_without(children, "does not work here: needs to start processes",
+                          "needs no child; what it can reach was not tried");
+  }
   const auto& host = sys::Capabilities::of_this_host();
   const sys::Capabilities reach(sys::probe_reach());
   std::string out = "What this host lets ctxconf see:\n\n" + facts_text(host.facts()) +

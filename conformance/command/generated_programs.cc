@@ -438,7 +438,7 @@ int judge_regressions(const GeneratedProgramsCommand& c) {
   }
   if (all.empty()) return complain(kExitUsage, "selftest: --script names no script");
   const auto bench = Bench::make();
-  if (!bench) return kExitHarnessError;
+  if (!bench) return kExitUnreachable;
   std::size_t wrong = 0;
   for (const auto& one : all) {
     const auto judged = bench->judge_script(one.script);
@@ -492,7 +492,7 @@ int command_generated_programs(const GeneratedProgramsCommand& c) {
     return kExitClean;
   }
   const auto bench = Bench::make();
-  if (!bench) return kExitHarnessError;
+  if (!bench) return kExitUnreachable;
   const auto began = std::chrono::steady_clock::now();
   // Processes: one records one program at a time.
   const unsigned jobs =

@@ -371,9 +371,25 @@ int check_proc(const std::string& what) {
   return complain(kExitUnreachable, what + " needs /proc, which " + fault, kHowToMountProc);
 }
 
+int check_children(const std::string& what) {
+  if (const int code = check_proc(what); code != 0) return code;
+  const sys::HostFact children = sys::probe_children();
+  if (children.available) return 0;
+  return complain(kExitUnreachable, what + " cannot start processes here: " + children.detail,
+                  children.remedy);
+}
+
+int check_ptrace(const std::string& what, const std::string& instead) {
+  if (const int code = check_children(what); code != 0) return code;
+  if (sys::Capabilities::of_this_host().has(sys::kHostPtrace)) return 0;
+  return complain(kExitUnreachable, what + " needs ptrace, which this host refuses",
+                  sys::remedy_for_tracing_a_child(sys::Confinement::of_this_process()) + instead);
+}
+
 int prepare_recording(const JudgeOptions& options, const Prepared& prepared,
                       const std::string& what, WrapOptions& recording, Timeline& timeline) {
-  if (const int code = check_proc(what); code != 0) return code;
+  if (const int code = check_ptrace(what, "; `ctxconf attach PID` needs less"); code != 0)
+    return code;
   const auto trampoline = sys::find_trampoline();
   if (!trampoline) {
     return complain(kExitUnreachable, sys::to_string(trampoline.error()), kHowToStartPrograms);
@@ -382,11 +398,6 @@ int prepare_recording(const JudgeOptions& options, const Prepared& prepared,
   // A run of an adapter records it many times.
   recording.known_files = std::make_shared<KnownFiles>();
   const auto& host = sys::Capabilities::of_this_host();
-  if (!host.has(sys::kHostPtrace)) {
-    return complain(kExitUnreachable, what + " needs ptrace, which this host refuses",
-                    sys::remedy_for_tracing_a_child(sys::Confinement::of_this_process()) +
-                        "; `ctxconf attach PID` needs less");
-  }
   if (!host.has(sys::kHostProcessVmReadv)) {
     if (const auto memory = sys::try_memory_of_a_child(); !memory) {
       return complain(kExitUnreachable,

@@ -68,6 +68,10 @@ std::string fault_of_proc();
 // Checks for /proc, which every command needs that starts or observes processes. Returns 0, or the
 // exit code after a complaint.
 int check_proc(const std::string& what);
+// The same for a command that starts processes.
+int check_children(const std::string& what);
+// The same for a command that traces what it starts. `instead`, or nothing: what needs less.
+int check_ptrace(const std::string& what, const std::string& instead = {});
 
 // Checks what recording a started program needs of this host; adds a note for each thing that is
 // missing but not essential. Removes the recording of an earlier run. `what` is the command.

@@ -46,7 +46,7 @@ int move_puppet(const JudgeOptions& options, const std::string& file) {
   }
   Prepared prepared = prepare(options);
   if (prepared.exit_code != 0) return prepared.exit_code;
-  if (const int code = check_proc("puppet"); code != 0) return code;
+  if (const int code = check_children("puppet"); code != 0) return code;
   const auto programs = puppet::find_puppets();
   if (!programs) {
     return complain(kExitHarnessError, sys::to_string(programs.error()),

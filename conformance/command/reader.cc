@@ -64,7 +64,7 @@ int judge_reader(ReaderCommand& o) {
   }
   if (o.show == "list") return list_scenes(scenes);
   if (!o.show.empty()) return show_scene(scenes, o.show);
-  if (const int code = check_proc("reader"); code != 0) return code;
+  if (const int code = check_children("reader"); code != 0) return code;
   const auto programs = puppet::find_puppets();
   if (!programs) {
     return complain(kExitHarnessError, sys::to_string(programs.error()),

@@ -307,8 +307,8 @@ Command repl_command(CLI::App& app, const Words& /*command_line*/) {
       "repl", "type operations for an adapter by hand, and see its memory after each");
   sub->footer(
       "Exit codes: 0 the conversation ended by quit, bye or the end of the input, 2 usage,\n"
-      "3 the adapter cannot be started or did not answer, /proc is not mounted, or stdout could\n"
-      "not be written, 70 a bug in ctxconf.");
+      "3 the adapter cannot be started or did not answer, /proc is not mounted, no process can be\n"
+      "started, or stdout could not be written, 70 a bug in ctxconf.");
   return command_by_hand(sub, o, repl);
 }
 

@@ -588,6 +588,9 @@ int selftest(const SelftestCommand& c) {
            (!c.commands.empty() && std::ranges::find(c.commands, e.command) == c.commands.end());
   });
   if (zoo.empty()) return complain(kExitUsage, "selftest: --only and --command match no program");
+  if (std::ranges::any_of(zoo, [](const Entry& e) { return e.command != "elf"; })) {
+    if (const int code = check_ptrace("selftest"); code != 0) return code;
+  }
 
   // A signal that asks this process to end first ends its children and removes its folder.
   const sys::EndingSignals signals;
@@ -703,14 +706,14 @@ Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
   sub->footer(
       "Exit codes: 0 every verdict is right, 1 a verdict is wrong, a program could not be judged,\n"
       "or a requirement caught no broken program, 2 usage, or a file that cannot be read or is\n"
-      "malformed, 3 /proc is not mounted, or stdout, a script for --keep or a file in TMPDIR\n"
-      "could not be written, 70 a bug in ctxconf.");
+      "malformed, 3 /proc is not mounted, no process can be started or traced, or stdout, a\n"
+      "script for --keep or a file in TMPDIR could not be written, 70 a bug in ctxconf.");
 
   return {.app = sub,
           .run =
               [o, generate](const Words& /*program*/) {
                 if (!o->generated.show) {
-                  if (const int code = check_proc("selftest"); code != 0) return code;
+                  if (const int code = check_children("selftest"); code != 0) return code;
                 }
                 if (o->selftest.shaken) sys::begin_shaking(*o->selftest.shaken);
                 if (generate->count() == 0 && o->generated.scripts.empty()) {

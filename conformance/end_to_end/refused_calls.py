@@ -5,9 +5,12 @@ import errno
 import os
 import struct
 
-PTRACE, PROCESS_VM_READV, PROCESS_VM_WRITEV, PREAD64 = {
-    "x86_64": (101, 310, 311, 17), "aarch64": (117, 270, 271, 67)}[os.uname().machine]
-PIDFD_OPEN = 434
+PTRACE, PROCESS_VM_READV, PROCESS_VM_WRITEV, PREAD64, *NEW_PROCESS = {
+    # ..., clone, fork, vfork
+    "x86_64": (101, 310, 311, 17, 56, 57, 58),
+    "aarch64": (117, 270, 271, 67, 220)}[os.uname().machine]
+CLONE3, PIDFD_OPEN = 435, 434
+NEW_PROCESS.append(CLONE3)
 
 
 def refuse(*calls, error=errno.EPERM):

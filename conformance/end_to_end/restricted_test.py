@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import tempfile
 import unittest
 
 from leftovers import heed_signals
-from refused_calls import PIDFD_OPEN, PREAD64, PROCESS_VM_READV, PROCESS_VM_WRITEV, PTRACE, refuse
+from refused_calls import NEW_PROCESS, PIDFD_OPEN, PREAD64, PROCESS_VM_READV, PROCESS_VM_WRITEV, PTRACE, refuse
 from strangers import NOBODY, become_nobody, can_unshare, has_ptrace_of_strangers, may_nobody_run
 
 BIN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
@@ -28,6 +29,7 @@ THREAD_WRITER = os.path.join(BIN, "thread_writer")
 ADAPTER = os.path.join(BIN, "adapter.sh")
 CLEAN, USAGE, UNREACHABLE = 0, 2, 3
 SKIP = 77
+UNUSED = 64999  # a user without processes
 DEADLINE_S = 120
 
 
@@ -95,6 +97,16 @@ class FileSystemTest(Case):
                             err=["cannot make .*: Read-only file system", "TMPDIR=FOLDER"])
         self.assertEqual(done.stdout, "")
 
+    def test_children_in_another_namespace(self):
+        for words in (("wrap", "--", WRITER), ("run", "--", ADAPTER), ("selftest", "--only", "good_default*")):
+            with self.subTest(words[0]):
+                done = self.expect(UNREACHABLE, "unshare", "--pid", CTXCONF, *words, err=[
+                    f"{words[0]} cannot start processes here: children would be in another PID namespace",
+                    "unshare --pid --fork --mount-proc"])
+                self.assertEqual(done.stdout, "")
+        self.expect(CLEAN, "unshare", "--pid", CTXCONF, "doctor",
+                    out=["^no +children ", "^ctxconf wrap +does not work here: needs to start processes$"])
+
     def test_a_proc_of_another_namespace(self):
         for words in (("wrap", "--", WRITER), ("run", "--", ADAPTER), ("attach", "1")):
             with self.subTest(words[0]):
@@ -161,6 +173,48 @@ class FilterTest(Case):
             self.expect(CLEAN, CTXCONF, "doctor", preexec_fn=lambda: refuse(PTRACE, error=error),
                         out=["^no +ptrace ", "^ctxconf wrap +does not work here",
                              "^ctxconf attach +works, but sees no thread contexts", *self.FLAGS])
+
+    def test_the_self_test_needs_ptrace(self):
+        for words in (("--only", "good_default*"), ("--generate", "1", "--seed", "1")):
+            with self.subTest(words):
+                done = self.expect(UNREACHABLE, CTXCONF, "selftest", *words, preexec_fn=lambda: refuse(PTRACE),
+                                   err=["selftest.* needs ptrace", *self.FLAGS])
+                self.assertEqual(done.stdout, "")
+
+    def test_no_process_can_be_started(self):
+        attached = self.start(WRITER, "--hold", "60s")
+        for error in (errno.EPERM, errno.ENOSYS):
+            def refused():
+                refuse(*NEW_PROCESS, error=error)
+            self.starts_nothing(refused, os.strerror(error), "--security-opt seccomp=FILE .* clone, clone3 and vfork")
+            self.expect(CLEAN, CTXCONF, "attach", "--for", "200ms", attached, preexec_fn=refused)
+
+    @unittest.skipUnless(os.geteuid() == 0 and may_nobody_run(CTXCONF), "needs root and another user")
+    def test_a_limit_of_processes(self):
+        def limited():
+            become_nobody()
+            resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        self.starts_nothing(limited, os.strerror(errno.EAGAIN), "--pids-limit")
+
+    @unittest.skipUnless(os.geteuid() == 0 and may_nobody_run(CTXCONF), "needs root and another user")
+    def test_a_limit_of_processes_that_allows_one_job(self):
+        def limited():
+            os.setgroups([])
+            os.setresuid(*[UNUSED] * 3)
+            resource.setrlimit(resource.RLIMIT_NPROC, (2, 2))
+        # Its adapter would be the third process.
+        words = (CTXCONF, "run", "--jobs", "4", "--", os.path.join(BIN, "adapter_cpp"))
+        self.expect(UNREACHABLE, *words, preexec_fn=limited,
+                    out="^exit 3: the adapter .* cannot be started: fork: .*" + os.strerror(errno.EAGAIN))
+
+    def starts_nothing(self, preexec, error, remedy):
+        for words in (("wrap", "--", WRITER), ("run", "--", ADAPTER), ("adapter-lint", "--", ADAPTER)):
+            with self.subTest(error=error, command=words[0]):
+                done = self.expect(UNREACHABLE, CTXCONF, *words, preexec_fn=preexec,
+                                   err=[f"{words[0]} cannot start processes here: fork: {error}", remedy])
+                self.assertEqual(done.stdout, "")
+        self.expect(CLEAN, CTXCONF, "doctor", preexec_fn=preexec, out=[
+            f"^no +children +fork: {error}$", remedy, "^ctxconf wrap +does not work here: needs to start processes$"])
 
     def test_no_file_descriptor_of_a_process_is_needed(self):
         writer = self.start(WRITER, "--hold", "60s")

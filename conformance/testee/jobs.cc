@@ -196,6 +196,8 @@ class Workers {
     std::fflush(nullptr);
     const pid_t parent = getpid();
     const pid_t pid = fork();
+    // A limit of processes may allow fewer jobs.
+    if (pid < 0 && !workers_.empty()) return;
     if (pid < 0) return own_fault(fmt::format("fork: {}", std::strerror(errno)));
     if (pid == 0) {
       // When it dies, all its tracees die.
