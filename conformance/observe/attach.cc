@@ -18,6 +18,7 @@
 #include "conformance/observe/threads.h"
 #include "sys/access_watchdog.h"
 #include "sys/all_signals_blocked.h"
+#include "sys/confinement.h"
 #include "sys/memory_reader.h"
 #include "sys/process.h"
 
@@ -147,14 +148,18 @@ sys::Result<std::vector<pid_t>> publishing_processes(pid_t unexamined, Timeline&
   timeline.notes.push_back(std::to_string(all.size()) + " processes examined, " +
                            std::to_string(out.size()) + " with a mapping named OTEL_CTX");
   if (refused > 0) {
-    timeline.notes.push_back(std::to_string(refused) +
-                             " processes could not be examined (run as their user or as root)");
+    const bool has_right = sys::Confinement::of_this_process().traces_any_user;
+    timeline.notes.push_back(
+        std::to_string(refused) + (refused == 1 ? " process" : " processes") +
+        " could not be examined (" +
+        (has_right ? "--json says why" : "run as their user, or as root with CAP_SYS_PTRACE") +
+        ")");
   }
   // Process 1 lives as long as the PID namespace.
   if (access("/proc/1", F_OK) != 0 && errno == ENOENT) {
     timeline.notes.emplace_back(
         "/proc hides the processes of other users (hidepid), so they were not examined (run as "
-        "root)");
+        "root with CAP_SYS_PTRACE)");
   }
   return out;
 }

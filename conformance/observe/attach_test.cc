@@ -282,7 +282,7 @@ TEST_F(AttachTest, SaysThatAProcessMayNotBeLookedAt) {
   const auto heard = observer.hear();
   EXPECT_THAT(heard,
               AnyOf(HasSubstr("Permission denied\n"), HasSubstr("Operation not permitted\n")));
-  EXPECT_THAT(heard, ContainsRegex("\n[1-9][0-9]* processes could not be examined"));
+  EXPECT_THAT(heard, ContainsRegex("\n[1-9][0-9]* process(es)? could not be examined"));
   EXPECT_THAT(heard, ContainsRegex("\nunread:.* " + std::to_string(closed.pid()) + " [(]"));
 }
 
