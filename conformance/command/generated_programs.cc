@@ -65,7 +65,7 @@ class Bench {
     Bench out;
     const auto programs = puppet::find_puppets();
     if (!programs) {
-      complain(kExitHarnessError, sys::to_string(programs.error()));
+      complain(kExitUnreachable, sys::to_string(programs.error()), puppet::kHowToInstallPuppets);
       return std::nullopt;
     }
     out.programs_ = *programs;

@@ -49,8 +49,8 @@ int move_puppet(const JudgeOptions& options, const std::string& file) {
   if (const int code = check_children("puppet"); code != 0) return code;
   const auto programs = puppet::find_puppets();
   if (!programs) {
-    return complain(kExitHarnessError, sys::to_string(programs.error()),
-                    "install ctxconf-puppet and ctxconf-puppet-slot next to ctxconf");
+    return complain(kExitUnreachable, sys::to_string(programs.error()),
+                    puppet::kHowToInstallPuppets);
   }
   Timeline timeline = begin_timeline(options, Mode::kWrap, {"ctxconf-puppet", file});
   puppet::PuppetOptions run;

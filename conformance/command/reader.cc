@@ -67,8 +67,8 @@ int judge_reader(ReaderCommand& o) {
   if (const int code = check_children("reader"); code != 0) return code;
   const auto programs = puppet::find_puppets();
   if (!programs) {
-    return complain(kExitHarnessError, sys::to_string(programs.error()),
-                    "install ctxconf-puppet next to ctxconf");
+    return complain(kExitUnreachable, sys::to_string(programs.error()),
+                    puppet::kHowToInstallPuppets);
   }
   reader::StageOptions stage;
   stage.programs = *programs;

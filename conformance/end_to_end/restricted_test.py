@@ -155,6 +155,16 @@ class HiddenProcessesTest(Case):
                 self.hidden(CLEAN, level, "attach", "--for", "200ms", "--all", out=note)
 
 
+class MissingFilesTest(Case):
+    def test_ctxconf_alone_has_no_scripted_process(self):
+        alone = shutil.copy(CTXCONF, self.dir)
+        for words in (("reader", "--", "true"), ("selftest", "--generate", "1", "--seed", "1")):
+            with self.subTest(words[0]):
+                done = self.expect(UNREACHABLE, alone, *words,
+                                   err=["ctxconf-puppet: No such file", "install ctxconf-puppet .* libexec/ctxconf/"])
+                self.assertEqual(done.stdout, "")
+
+
 @unittest.skipUnless(has_ptrace_of_strangers(), "yama lets only root look at other processes")
 class FilterTest(Case):
     """A seccomp filter as that of a container."""

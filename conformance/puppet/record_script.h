@@ -25,5 +25,8 @@ sys::Result<Played> record_script(const Script& script, const PuppetOptions& opt
 
 // The folder of ctxconf-puppet: next to the running program or in ../libexec/ctxconf.
 sys::Result<std::string> find_puppets();
+inline constexpr const char* kHowToInstallPuppets =
+    "install ctxconf-puppet and the other files of libexec/ctxconf/ next to ctxconf, or in "
+    "../libexec/ctxconf from there";
 
 }  // namespace ctxconf::conformance::puppet
