@@ -34,7 +34,9 @@
 #include "conformance/version.h"
 #include "sys/capabilities.h"
 #include "sys/confinement.h"
+#include "sys/elf_image.h"
 #include "sys/process.h"
+#include "sys/processor.h"
 #include "sys/spawn.h"
 #include "sys/tracer.h"
 #include "sys/trampoline_file.h"
@@ -323,6 +325,26 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
   return code;
 }
 
+namespace {
+
+std::string advice_for_format(const std::string& program) {
+  const auto path = sys::find_program(program, {});
+  const auto file = path ? sys::ElfImage::open(*path) : std::unexpected(path.error());
+  utsname host{};
+  uname(&host);
+  const auto here = sys::processor_of_uname(host.machine).name;
+  if (!file || sys::processor_of_elf(file->machine()).name == here)
+    return "it is not a program for this machine; a script needs a first line like #!/bin/sh";
+  const auto theirs = sys::processor_of_elf(file->machine()).name;
+  return fmt::format(
+      "it is a program for {}, which this machine ({}) does not run: start ctxconf on one that "
+      "does, "
+      "or on an emulated one; `ctxconf elf` judges the file here",
+      theirs.empty() ? "another processor" : theirs, here);
+}
+
+}  // namespace
+
 std::string advice_for_start(int err, const std::string& program, std::string_view command) {
   switch (err) {
     case ENOENT:
@@ -339,9 +361,12 @@ std::string advice_for_start(int err, const std::string& program, std::string_vi
           "start its interpreter: ctxconf {} -- python3 app.py",
           command);
     case ENOEXEC:
-      return "it is not a program for this machine; a script needs a first line like #!/bin/sh";
+      return advice_for_format(program);
+    case EAGAIN:
+      return sys::remedy_for_children(err, sys::Confinement::of_this_process());
     case EPERM:
-      return "ptrace is refused here: `ctxconf doctor` says what would allow it";
+      return "a seccomp filter or a security module may refuse it: `ctxconf doctor` says what is "
+             "refused here";
     default:
       return "`ctxconf doctor` says what this host allows";
   }
