@@ -101,6 +101,7 @@ class RunTest(unittest.TestCase):
                 self.assertGreaterEqual(verdicts.count("pass"), least[name], done.stdout)
                 self.assertNotIn("fail", verdicts)
                 self.assertNotIn("warn", verdicts)
+                self.assertNotIn("note: warning: ", done.stdout)
 
     @unittest.skipUnless(platform.machine() == "x86_64", "other processors need a barrier")
     def test_of_many_processes_those_speak_that_were_looked_at_deepest(self):

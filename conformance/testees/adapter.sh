@@ -10,9 +10,10 @@ folder=$(mktemp -d) || exit 1
 mkfifo "$folder/arguments" "$folder/published" || exit 1
 # Waits for the arguments, one a line, and becomes the writer: exec keeps the number that hello says.
 (
-  trap exit TERM # no crash if it ends before it publishes
+  trap 'exit 0' EXIT TERM # no crash if it ends before it publishes: dash cannot go on to open the pipe
   set --
-  while IFS= read -r argument; do set -- "$@" "$argument"; done <"$folder/arguments"
+  while IFS= read -r argument; do set -- "$@" "$argument"; done 2>/dev/null <"$folder/arguments"
+  trap - EXIT
   exec "$writer" "$@" >"$folder/published"
 ) &
 publisher=$!
