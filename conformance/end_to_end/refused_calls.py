@@ -5,10 +5,10 @@ import errno
 import os
 import struct
 
-PTRACE, PROCESS_VM_READV, PROCESS_VM_WRITEV, PREAD64, *NEW_PROCESS = {
+PTRACE, PROCESS_VM_READV, PROCESS_VM_WRITEV, PREAD64, SOCKETPAIR, *NEW_PROCESS = {
     # ..., clone, fork, vfork
-    "x86_64": (101, 310, 311, 17, 56, 57, 58),
-    "aarch64": (117, 270, 271, 67, 220)}[os.uname().machine]
+    "x86_64": (101, 310, 311, 17, 53, 56, 57, 58),
+    "aarch64": (117, 270, 271, 67, 199, 220)}[os.uname().machine]
 CLONE3, PIDFD_OPEN = 435, 434
 NEW_PROCESS.append(CLONE3)
 

@@ -17,7 +17,8 @@ import tempfile
 import unittest
 
 from leftovers import heed_signals
-from refused_calls import NEW_PROCESS, PIDFD_OPEN, PREAD64, PROCESS_VM_READV, PROCESS_VM_WRITEV, PTRACE, refuse
+from refused_calls import (NEW_PROCESS, PIDFD_OPEN, PREAD64, PROCESS_VM_READV, PROCESS_VM_WRITEV, PTRACE, SOCKETPAIR,
+                           refuse)
 from strangers import NOBODY, become_nobody, can_unshare, has_ptrace_of_strangers, may_nobody_run
 
 BIN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
@@ -225,6 +226,11 @@ class FilterTest(Case):
                 self.assertEqual(done.stdout, "")
         self.expect(CLEAN, CTXCONF, "doctor", preexec_fn=preexec, out=[
             f"^no +children +fork: {error}$", remedy, "^ctxconf wrap +does not work here: needs to start processes$"])
+
+    def test_a_refused_call_is_not_taken_for_ptrace(self):
+        done = self.expect(UNREACHABLE, CTXCONF, "wrap", "--", WRITER, preexec_fn=lambda: refuse(SOCKETPAIR),
+                           err=["socketpair: Operation not permitted", "a seccomp filter or a security module"])
+        self.assertNotIn("ptrace", done.stderr)
 
     def test_no_file_descriptor_of_a_process_is_needed(self):
         writer = self.start(WRITER, "--hold", "60s")
