@@ -271,6 +271,10 @@ class FilterTest(Case):
                 said = re.sub(r"\n +", " ", done.stdout)
                 for flag in self.FLAGS:
                     self.assertRegex(said, flag)
+                done = self.expect(UNREACHABLE, CTXCONF, "wrap", "--", WRITER,
+                                   preexec_fn=lambda: refuse(PROCESS_VM_READV, PREAD64, error=error),
+                                   err=["wrap needs to read the memory of what it starts", *self.FLAGS])
+                self.assertEqual(done.stdout, "")
 
     def test_a_file_is_judged_without_any_of_them(self):
         self.expect(CLEAN, CTXCONF, "elf", os.path.join(BIN, "adapter_cpp"),
