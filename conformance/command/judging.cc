@@ -333,13 +333,13 @@ std::string advice_for_format(const std::string& program) {
   utsname host{};
   uname(&host);
   const auto here = sys::processor_of_uname(host.machine).name;
-  if (!file || sys::processor_of_elf(file->machine()).name == here)
+  if (!file || sys::processor_of_elf(file->machine()).name == here) {
     return "it is not a program for this machine; a script needs a first line like #!/bin/sh";
+  }
   const auto theirs = sys::processor_of_elf(file->machine()).name;
   return fmt::format(
       "it is a program for {}, which this machine ({}) does not run: start ctxconf on one that "
-      "does, "
-      "or on an emulated one; `ctxconf elf` judges the file here",
+      "does, or on an emulated one; `ctxconf elf` judges the file here",
       theirs.empty() ? "another processor" : theirs, here);
 }
 
