@@ -27,8 +27,11 @@ function(ctxconf_code_copy name of tool)
   add_dependencies(code_testees ${name}_copy)
 endfunction()
 
-ctxconf_code_program(code_dwarf4 OPTIONS -O0 -g -gdwarf-4)
-ctxconf_code_program(code_dwarf5 OPTIONS -O2 -g -gdwarf-5)
+# As if the compiler had been given a relative name.
+file(RELATIVE_PATH from_build "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
+set(relative "-fdebug-prefix-map=${PROJECT_SOURCE_DIR}/sys=${from_build}/sys")
+ctxconf_code_program(code_dwarf4 OPTIONS -O0 -g -gdwarf-4 ${relative})
+ctxconf_code_program(code_dwarf5 OPTIONS -O2 -g -gdwarf-5 ${relative})
 ctxconf_code_program(code_compressed OPTIONS -O2 -g -gz)
 ctxconf_code_program(code_symbols OPTIONS -O2 -g0)
 ctxconf_code_program(code_library.so LIBRARY OPTIONS -O2 -g)

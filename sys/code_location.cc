@@ -18,6 +18,7 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -156,9 +157,19 @@ void add_symbol(Dwfl_Module* module, GElf_Addr address, CodeLocation& location) 
   location.symbol_offset = offset;
 }
 
-void add_line(const char* file, int line, CodeLocation& location) {
+// g++ writes names relative to the folder where it was started, and libdw leaves them as they are.
+// With -ffile-prefix-map and the like, that folder is relative too.
+std::string absolute_name(Dwarf_Die* unit, const char* file) {
+  Dwarf_Attribute attribute;
+  const char* const folder = dwarf_formstring(dwarf_attr(unit, DW_AT_comp_dir, &attribute));
+  if (*file == '/' || folder == nullptr || *folder == '\0') return file;
+  if (strnlen(folder, kLongestPath) + strnlen(file, kLongestPath) >= kLongestPath) return file;
+  return (std::filesystem::path(folder) / file).lexically_normal().string();
+}
+
+void add_line(Dwarf_Die* unit, const char* file, int line, CodeLocation& location) {
   if (file == nullptr || line <= 0) return;
-  location.source_file = file;
+  location.source_file = absolute_name(unit, file);
   location.source_line = static_cast<std::uint32_t>(line);
 }
 
@@ -196,7 +207,7 @@ void add_source(Dwarf_Die* unit, Dwarf_Addr address, CodeLocation& location) {
   Dwarf_Line* line = dwarf_getsrc_die(unit, address);
   int number = 0;
   if (line == nullptr || dwarf_lineno(line, &number) != 0) return;
-  add_line(dwarf_linesrc(line, nullptr, nullptr), number, location);
+  add_line(unit, dwarf_linesrc(line, nullptr, nullptr), number, location);
 }
 
 // Code in the standard library of a language: if it was inlined, it did what its caller wanted.
@@ -256,7 +267,7 @@ void take_caller(Dwarf_Die* unit, Dwarf_Addr address, CodeLocation& location) {
     if (dwarf_formudata(dwarf_attr(&scope, DW_AT_call_line, &attribute), &line) != 0) continue;
     const char* path = dwarf_filesrc(files, file, nullptr, nullptr);
     if (path == nullptr || is_library_source(path) || line > INT_MAX) continue;
-    add_line(path, static_cast<int>(line), location);
+    add_line(unit, path, static_cast<int>(line), location);
     return;
   }
 }

@@ -89,12 +89,19 @@ void expect_symbols(const CodeLocations& at, std::vector<std::string> symbols) {
   }
 }
 
+void expect_source(const CodeLocation& location) {
+  // With ccache, it may be that of another folder.
+  EXPECT_TRUE(location.source_file.starts_with('/') && !location.source_file.contains("..") &&
+              location.source_file.ends_with("/sys/code_testee.cc"))
+      << location.source_file;
+}
+
 void expect_lines(const CodeLocations& at) {
   const std::vector<std::uint32_t> lines = {line_of("void store("), line_of("void code_store("),
                                             line_of("void code_hidden(")};
   ASSERT_EQ(at.found.size(), lines.size());
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    EXPECT_TRUE(at.found[i].source_file.ends_with("sys/code_testee.cc")) << at.found[i].source_file;
+    expect_source(at.found[i]);
     EXPECT_EQ(at.found[i].source_line, lines[i]);
   }
 }
@@ -124,7 +131,7 @@ TEST(LocateCode, NamesTheCallerOfASystemHeaderThatWasInlined) {
     SCOPED_TRACE(name);
     const auto at = locate(built(name), {inside("code_atomic", built(name))});
     expect_symbols(at, {"code_atomic"});
-    EXPECT_TRUE(at.found[0].source_file.ends_with("sys/code_testee.cc")) << at.found[0].source_file;
+    expect_source(at.found[0]);
     EXPECT_EQ(at.found[0].source_line, line_of("void code_atomic_set("));
   }
 }
