@@ -7,7 +7,8 @@ ctxconf_library(ctxconf_report
        conformance/report/fault_table.cc conformance/report/html.cc conformance/report/junit.cc
        conformance/report/markdown.cc conformance/report/operation_figure.cc
        conformance/report/process_lines.cc
-       conformance/report/redact.cc conformance/report/result_json.cc conformance/report/wording.cc
+       conformance/report/redact.cc conformance/report/result_json.cc conformance/report/sarif.cc
+       conformance/report/wording.cc
   DEPS ctxconf_golden ctxconf_page_parts ctxconf_verdict ctxconf_fmt ${json})
 target_link_libraries(ctxconf_report PRIVATE ctxconf_md)
 
@@ -23,6 +24,7 @@ ctxconf_test(report_test
        conformance/report/junit_test.cc conformance/report/markdown_test.cc
        conformance/report/process_lines_test.cc
        conformance/report/redact_test.cc conformance/report/result_json_test.cc
+       conformance/report/sarif_test.cc
   DEPS ctxconf_report ctxconf_sample_runs)
 ctxconf_script_test(check_reports
   conformance/report/check_reports.py $<TARGET_FILE:report_samples>

@@ -17,6 +17,7 @@
 #include "conformance/command/judging.h"
 #include "conformance/command/options.h"
 #include "conformance/command/print.h"
+#include "conformance/command/source_root.h"
 #include "conformance/elf/elf_facts.h"
 #include "conformance/elf/tls_access.h"
 #include "conformance/judge/judge.h"
@@ -286,6 +287,7 @@ int judge_files(const JudgeOptions& options, const std::vector<std::string>& fil
   for (std::size_t i = 0; i < modules.size(); ++i) {
     run.images[i].notes = lines_about(*modules[i], run.images[i].key, all, modules);
   }
+  find_sources(options, run);
   apply_floor(floor, nullptr, run);
   conclude_files(timeline, refused, run);
   const auto write_out = [&]() -> sys::Result<> {
@@ -322,8 +324,9 @@ Command elf_command(CLI::App& app, const Words& command_line) {
   CLI::App* sub = app.add_subcommand(
       "elf", "will a profiler find the thread context of these programs and libraries?");
   add_selection_and_report(*sub, o->common);
-  sub->add_option("--out", o->common.judge.out,
-                  "write result.json, junit.xml, report.html and summary.md to this directory");
+  sub->add_option(
+      "--out", o->common.judge.out,
+      "write result.json, junit.xml, report.html, summary.md and results.sarif to this directory");
   sub->add_flag("--json", o->json, "print result.json instead of the report");
   sub->add_option("FILE", o->files, "executables and shared libraries; they are not run")
       ->required();

@@ -11,12 +11,14 @@
 #include "conformance/report/junit.h"
 #include "conformance/report/markdown.h"
 #include "conformance/report/result_json.h"
+#include "conformance/report/sarif.h"
 #include "conformance/verdict/exit_code.h"
 
 namespace ctxconf::conformance {
 namespace {
 
-constexpr std::array kReports = {"result.json", "junit.xml", "report.html", "summary.md"};
+constexpr std::array kReports = {"result.json", "junit.xml", "report.html", "summary.md",
+                                 "results.sarif"};
 
 }  // namespace
 
@@ -58,6 +60,7 @@ sys::Result<> write_reports(const OutputFolder& folder, const RunResult& run, bo
     CTX_RETURN_IF_ERROR(folder.write("junit.xml", to_junit(run, {strict})));
     CTX_RETURN_IF_ERROR(folder.write("report.html", to_html(run)));
     CTX_RETURN_IF_ERROR(folder.write("summary.md", to_markdown(run)));
+    CTX_RETURN_IF_ERROR(folder.write("results.sarif", to_sarif(run)));
     return folder.write("result.json", to_result_json(run));
   };
   auto written = write();

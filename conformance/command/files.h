@@ -14,8 +14,8 @@ namespace ctxconf::conformance {
 sys::Result<std::string> read_file(const std::string& path, std::size_t limit);
 // Writes a temporary file and renames it, so that a reader never sees half of it.
 sys::Result<> write_file(const std::string& path, const std::string& text);
-// Writes result.json, junit.xml, report.html and summary.md; with `strict`, warnings are failures.
-// After an error none of them is left.
+// Writes result.json, junit.xml, report.html, summary.md and results.sarif; with `strict`, warnings
+// are failures in junit.xml. After an error none of them is left.
 sys::Result<> write_reports(const OutputFolder& folder, const RunResult& run, bool strict);
 // Removes these reports of an earlier run from the folder of --out, if it exists. Returns 0, or the
 // exit code after a complaint.

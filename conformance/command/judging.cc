@@ -19,6 +19,7 @@
 #include "conformance/command/files.h"
 #include "conformance/command/on_fail.h"
 #include "conformance/command/print.h"
+#include "conformance/command/source_root.h"
 #include "conformance/evidence/trace_ids.h"
 #include "conformance/judge/judge.h"
 #include "conformance/judge/trace.h"
@@ -299,6 +300,7 @@ int conclude_run(const JudgeOptions& options, const Prepared& prepared, Timeline
                                       kLongestTimeline >> 20U));
     }
   }
+  find_sources(options, run);
   apply_floor(prepared.floor, prepared.expectations ? &*prepared.expectations : nullptr, run);
   ExitOptions ending = {options.strict, std::move(unreachable), prepared.unwritten,
                         timeline.incomplete};

@@ -41,6 +41,10 @@ void add_selection_and_report(CLI::App& app, CommonOptions& o) {
       "--baseline", o.judge.baseline,
       "result.json of an earlier run: exit 4 if a requirement was judged then and is not\n"
       "judged now");
+  app.add_option("--source-root", o.judge.source_root,
+                 "the repository of the program, whose lines results.sarif names (repeatable;\n"
+                 "default: the Git checkout around the working directory)")
+      ->allow_extra_args(false);
   app.add_flag("-v", o.verbosity, "print more; -vv also lists what passed");
   app.add_flag("--quiet", o.judge.console.quiet, "print one line per problem, and the summary");
   app.add_option("--color", o.colour, "use colour: auto (default), always or never")
@@ -62,8 +66,8 @@ void add_common(CLI::App& app, CommonOptions& o) {
   app.add_flag("--strict", o.judge.strict, "treat warnings as failures");
   app.add_option(
       "--out", o.judge.out,
-      "write result.json, junit.xml, report.html, summary.md, timeline.json and traces/ to\n"
-      "this directory");
+      "write result.json, junit.xml, report.html, summary.md, results.sarif, timeline.json and\n"
+      "traces/ to this directory");
 }
 
 void add_expected_resource(CLI::App& app, CommonOptions& o) {

@@ -35,12 +35,13 @@ struct JudgeOptions {
   std::vector<std::string> expect_span_id;   // the same
   bool ids_from_output = false;              // wrap
   std::optional<std::chrono::milliseconds> run_for;
-  std::optional<std::string> faults;  // wrap: a glob over cells of the fault matrix
-  std::string watch = "lifetime";     // wrap: or "publication", "threads"
-  std::vector<std::string> inject;    // wrap: results of calls
-  bool hide_vdso = false;             // wrap
-  std::string out;                    // directory for all reports, timeline.json and traces/
-  std::string on_fail = "continue";   // wrap, run: or "stop", "pause", "gdb"
+  std::optional<std::string> faults;     // wrap: a glob over cells of the fault matrix
+  std::string watch = "lifetime";        // wrap: or "publication", "threads"
+  std::vector<std::string> inject;       // wrap: results of calls
+  bool hide_vdso = false;                // wrap
+  std::string out;                       // directory for all reports, timeline.json and traces/
+  std::vector<std::string> source_root;  // the repository; also as debug information names it
+  std::string on_fail = "continue";      // wrap, run: or "stop", "pause", "gdb"
   double timeout_scale = 1;
   ConsoleOptions console;
   std::vector<std::string> command_line;  // of ctxconf, for the report

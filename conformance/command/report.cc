@@ -11,6 +11,7 @@
 #include "conformance/report/markdown.h"
 #include "conformance/report/redact.h"
 #include "conformance/report/result_json.h"
+#include "conformance/report/sarif.h"
 #include "conformance/verdict/exit_code.h"
 
 namespace ctxconf::conformance {
@@ -18,7 +19,7 @@ namespace {
 
 struct ReportCommand {
   std::string file;
-  std::string format = "console";  // console, junit, html, markdown, json
+  std::string format = "console";  // console, junit, sarif, html, markdown, json
   bool redact = false;             // see report/redact.h
   ConsoleOptions console;
 };
@@ -34,6 +35,7 @@ int report(const ReportCommand& c) {
     if (c.format == "html") return to_html(run);
     if (c.format == "json") return to_result_json(run);
     if (c.format == "junit") return to_junit(run, {});
+    if (c.format == "sarif") return to_sarif(run);
     if (c.format == "markdown") return to_markdown(run);
     return to_console(run, c.console);
   };
@@ -61,6 +63,7 @@ Command report_command(CLI::App& app, const Words& command_line) {
   format("html", "one HTML page with everything");
   format("markdown", "Markdown for the summary of a CI job");
   format("junit", "JUnit XML");
+  format("sarif", "SARIF 2.1.0");
   format("json", "result.json itself, with --redact");
   sub->add_flag(
       "--redact", o->report.redact,

@@ -34,6 +34,7 @@ BIN = os.path.abspath(sys.argv.pop(1)) if len(sys.argv) > 1 else ""
 
 sys.path.append(os.path.join(SOURCE, "conformance", "report"))
 import page_reader  # noqa: E402
+from sarif_model import check_sarif  # noqa: E402
 from leftovers import children, heed_signals  # noqa: E402
 from refused_calls import PREAD64, PROCESS_VM_READV, PROCESS_VM_WRITEV, refuse  # noqa: E402
 from strangers import become_nobody, can_unshare, has_ptrace_of_strangers, may_nobody_run, runs  # noqa: E402
@@ -1084,8 +1085,8 @@ class ReportsTest(Case):
     def test_files(self):
         self.run_mutant()
         self.assertEqual(sorted(os.listdir(self.path("out"))),
-                         ["junit.xml", "report.html", "result.json", "summary.md", "timeline.json",
-                          "traces"])
+                         ["junit.xml", "report.html", "result.json", "results.sarif", "summary.md",
+                          "timeline.json", "traces"])
         result = self.result()
         self.assertEqual(result["exit"]["code"], FAILED)
         for name in ("kernel", "arch", "libc", "facts"):
@@ -1104,6 +1105,8 @@ class ReportsTest(Case):
         self.assertEqual(case.get("name"), "pctx.header.signature")
         self.assertTrue(case.get("classname").startswith("otep4719."))
         self.assertIn("OTEL-CTX", case.find("failure").text)
+        sarif = check_sarif("results.sarif", json.loads(self.read("out/results.sarif")))
+        self.assertEqual([r["ruleId"] for r in sarif["results"]], ["pctx.header.signature"])
         self.assertEqual(json.loads(self.read("out/timeline.json"))["format"], "ctxconf-timeline")
         page = page_reader.check_page("report.html", self.read("out/report.html").decode())
         self.assertEqual(len(page.rows()), result["totals"]["selected"])
@@ -1114,7 +1117,7 @@ class ReportsTest(Case):
                          r"\| \*\*FAIL\*\* \| `pctx.header.signature` \| .*OTEL-CTX")
 
     def test_nothing_green_is_left_of_an_earlier_run(self):
-        reports = ["junit.xml", "report.html", "result.json", "summary.md"]
+        reports = ["junit.xml", "report.html", "result.json", "results.sarif", "summary.md"]
         os.mkdir(self.path("out"))
         recording = self.write("half.json", "{")
         for code, words in ((UNREACHABLE, ["attach", "2147483647"]), (USAGE, ["attach", "x"]),
@@ -1156,7 +1159,7 @@ class ReportsTest(Case):
         mine = self.write("mine", "mine")
         self.write("options", "--bogus --out\nout # which\n")
         self.write("end", "--bogus --\n--out out\n")
-        reports = {"junit.xml", "report.html", "result.json", "summary.md"}
+        reports = {"junit.xml", "report.html", "result.json", "results.sarif", "summary.md"}
         others = {"timeline.json", "events.jsonl", "mine.xml"}
         for words, removes in ((["attach", "--bogus", "--out=out", "1"], True),
                                (["attach", "@options", "1"], True),
@@ -1183,8 +1186,8 @@ class ReportsTest(Case):
     def test_what_lies_in_the_output_directory(self):
         os.makedirs(self.path("out/elsewhere"))
         mine = self.write("mine", "mine")
-        names = ("junit.xml", "report.html", "result.json", "summary.md", "timeline.json",
-                 "events.jsonl")
+        names = ("junit.xml", "report.html", "result.json", "results.sarif", "summary.md",
+                 "timeline.json", "events.jsonl")
         adapter = os.path.join(BIN, "adapter_cpp")
         only = ("--only", "pctx.publish.timestamp-last")
         for make in (os.mkfifo, lambda path: os.symlink(mine, path)):
@@ -1407,7 +1410,7 @@ class ReportsTest(Case):
         suites = ElementTree.fromstring(junit.out)
         self.assertEqual(suites.get("failures"), "1")
         for option, name in (("--html", "report.html"), ("--markdown", "summary.md"),
-                             ("--json", "result.json")):
+                             ("--sarif", "results.sarif"), ("--json", "result.json")):
             made = self.expect_exit(CLEAN, "report", option, "out/result.json")
             self.assertEqual(made.out, self.read("out/" + name).decode(), option)
         self.complains(USAGE, "report", "--html", "--junit", "out/result.json", about=["--html"])
@@ -1836,11 +1839,13 @@ class HostileTest(Case):
             again = self.run_it(*args)
             self.assert_harmless(again.out + again.err, args[0])
         page_reader.check_page("report.html", self.read("out/report.html").decode())
-        for name in ("junit.xml", "report.html", "result.json", "summary.md", "timeline.json"):
+        for name in ("junit.xml", "report.html", "result.json", "results.sarif", "summary.md",
+                     "timeline.json"):
             raw = self.read("out/" + name)
             self.assert_harmless(raw.decode(), name)
-            if name in ("junit.xml", "result.json"):
+            if name in ("junit.xml", "result.json", "results.sarif"):
                 self.assertNotRegex(raw, b"</script>|<b>", name)
+        check_sarif("results.sarif", json.loads(self.read("out/results.sarif")))
         self.assertNotIn(b"]]>", self.read("out/junit.xml"))
         ElementTree.fromstring(self.read("out/junit.xml"))
 

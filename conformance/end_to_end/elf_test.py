@@ -204,6 +204,10 @@ class Reports(ElfTest):
                                capture_output=True, timeout=DEADLINE_S, check=False)
         self.assertIn("a profiler will find otel_thread_ctx_v1: TLSDESC", shown.stdout)
         self.assertTrue(os.path.getsize(self.path("out/junit.xml")))
+        with open(self.path("out/results.sarif"), encoding="utf-8") as file:
+            broken = json.load(file)["runs"][0]["results"]
+        self.assertEqual({r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in broken},
+                         {os.path.basename(hidden)})
 
 
 def little_memory():

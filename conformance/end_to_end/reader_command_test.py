@@ -89,7 +89,7 @@ class ReaderTest(unittest.TestCase):
         self.assertGreater(list(outcomes.values()).count("pass"), 80, outcomes)
         self.assertNotIn("warn", outcomes.values())
         # The reports of all other commands.
-        for name in ("timeline.json", "report.html", "summary.md"):
+        for name in ("timeline.json", "report.html", "results.sarif", "summary.md"):
             self.assertGreater(os.path.getsize(os.path.join(self.out, name)), 400, name)
         cases = ElementTree.parse(os.path.join(self.out, "junit.xml")).getroot().findall(".//testcase")
         self.assertGreaterEqual(len(cases), len(outcomes))

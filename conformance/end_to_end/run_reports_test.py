@@ -16,6 +16,7 @@ SOURCE, BIN = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
 sys.path.append(os.path.join(SOURCE, "conformance", "report"))
 
 from junit_model import check_junit  # pylint: disable=wrong-import-position
+from sarif_model import check_sarif  # pylint: disable=wrong-import-position
 
 CTXCONF = os.path.join(BIN, "ctxconf")
 HOSTILE = "]]></failure><script>\x1b]0;x\x07\x1b[2J\x9b\u202e\x85\t\r\n&\"'"
@@ -45,6 +46,9 @@ class ReportsTest(unittest.TestCase):
     def junit(self):
         return check_junit("junit.xml", self.bytes_of("junit.xml"))
 
+    def sarif(self):
+        return check_sarif("results.sarif", json.loads(self.bytes_of("results.sarif")))
+
     def test_wrap_of_hostile_names_and_values(self):
         value = HOSTILE + "v" * 120000  # a word has at most 128 KiB, a recorded payload 1 MiB
         attributes = [f"--resource=ctxconf.{i}={value}" for i in range(8)]
@@ -55,6 +59,7 @@ class ReportsTest(unittest.TestCase):
         self.assertEqual(int(suite.get("failures")), 1, "the expected attribute is not there")
         self.assertGreater(len(cases), 100)
         self.assertIn("writer_ref", properties["command"])
+        self.sarif()
 
     def test_the_picture_of_a_wrong_update(self):
         bad = "pctx.update.fields-while-zero"
@@ -76,6 +81,34 @@ class ReportsTest(unittest.TestCase):
         redacted = self.ctxconf("report", path, "--html", "--redact").stdout
         self.assertEqual(redacted.count(b"<svg class=\"operation\""), 2)
         self.assertNotIn(b"process_writer.cc", redacted)
+
+    def test_code_scanning_gets_the_line_from_the_recording(self):
+        bad = "pctx.update.fields-while-zero"
+        self.ctxconf("wrap", "--out", self.out, "--", os.path.join(BIN, "process_writer"), "--bad", bad)
+        (shown,) = self.sarif()["results"]
+        self.assertEqual(shown["locations"][0]["physicalLocation"],
+                         {"artifactLocation": {"uri": "file://" + os.path.join(BIN, "process_writer")},
+                          "region": {"startLine": 1}})
+        result = json.loads(self.bytes_of("result.json"))
+        (finding,) = next(r for r in result["results"] if r["id"] == bad)["findings"]
+        (frame,) = finding["code"]
+        # The program may have been compiled in another folder than this one, if ccache is used.
+        header = "conformance/testees/writer/header.h"
+        root = frame["file"].removesuffix("/" + header)
+        self.assertTrue(os.path.isabs(root) and root != frame["file"], frame)
+        recording = os.path.join(self.out, "timeline.json")
+        relative = os.path.relpath(root, self.folder) if os.path.isdir(root) else root
+        for roots in ((root,), (relative,), (SOURCE, root)):
+            self.out = os.path.join(self.folder, "again")
+            self.ctxconf("replay", "--out", self.out, *(f"--source-root={r}" for r in roots), recording)
+            run = self.sarif()
+            (replayed,) = run["results"]
+            self.assertEqual(replayed["locations"][0]["physicalLocation"],
+                             {"artifactLocation": {"uri": header, "uriBaseId": "SRCROOT"},
+                              "region": {"startLine": frame["line"]}})
+        self.assertEqual(run["originalUriBaseIds"]["SRCROOT"]["uri"], f"file://{SOURCE}/")
+        report = self.ctxconf("report", "--sarif", os.path.join(self.out, "result.json")).stdout
+        self.assertEqual(report, self.bytes_of("results.sarif"))
 
     def test_run_of_hostile_adapters(self):
         for kind in ("refuses-with-escapes", "dies-with-escapes", "hello-hostile-names",

@@ -29,8 +29,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 CODES = (0, 1, 2, 3, 4, 5)
 DEADLINE_S = 60
-REPORTS = {"events.jsonl", "junit.xml", "report.html", "result.json", "summary.md",
-           "timeline.json", "traces"}
+REPORTS = {"events.jsonl", "junit.xml", "report.html", "result.json", "results.sarif",
+           "summary.md", "timeline.json", "traces"}
 TRIES = 50  # until a command is hit before it ends
 PIPE = "input"  # a named pipe in the folder of a run: nothing comes from it
 SOURCES = "sources"  # there, where a command names a folder in it: a golden folder without vectors

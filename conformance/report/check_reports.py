@@ -15,6 +15,7 @@ import jsonschema
 
 from junit_model import check_junit
 from page_reader import check_contrast, check_inert, check_page
+from sarif_model import check_sarif
 
 RUNS = ["ordinary", "silent", "two_images", "expectations", "hostile", "huge", "empty"]
 
@@ -53,6 +54,31 @@ def check_xml(path):
             continue
         assert broken[0] not in text, f"{path}: the model accepts {broken[1]}"
     return suite, cases
+
+
+def check_sarif_report(path, value):
+    text = path.read_bytes()
+    assert text.isascii() and not set(b"<>&\x1b\0\x7f") & set(text), f"{path}: a byte that must be quoted"
+    log = json.loads(text)
+    run = check_sarif(path, log)
+    judged = {r["id"] for r in value["results"] if r["outcome"] not in ("na", "unobservable")}
+    assert judged <= {rule["id"] for rule in run["tool"]["driver"]["rules"]}, path
+    broken = {r["id"] for r in value["results"] if r["outcome"] not in ("na", "unobservable", "pass")}
+    shown = {result["ruleId"] for result in run["results"]}
+    assert broken <= shown and not shown & (judged - broken), path
+    suppressed = {result["ruleId"] for result in run["results"] if "suppressions" in result}
+    assert suppressed == {r["id"] for r in value["results"] if r["expected"] == "as-expected"} & broken, path
+    assert value["exit"]["code"] == 0 or "error" in {result["level"] for result in run["results"]}, path
+    # The model must reject something.
+    for change in ({"version": "2.0.0"}, {"runs": [run | {"results": [{}]}]}, {"extra": 1},
+                   {"runs": [run | {"invocations": [run["invocations"][0] | {"exitCode": "1"}]}]},
+                   {"runs": [run | {"results": [result | {"message": {"text": "[a](b)"}} for result in run["results"]]
+                                    or [{}]}]}):
+        try:
+            check_sarif(path, log | change)
+        except AssertionError:
+            continue
+        assert False, f"{path}: the model accepts {list(change)}"
 
 
 def check_html(path, value):
@@ -106,12 +132,13 @@ def main():
     jsonschema.Draft202012Validator.check_schema(schema)
     validator = jsonschema.Draft202012Validator(schema)
     assert {path.name for path in directory.iterdir()} == {
-        f"{run}.{end}" for run in RUNS for end in ("json", "xml", "strict.xml", "html", "md", "txt")}
+        f"{run}.{end}" for run in RUNS for end in ("json", "xml", "strict.xml", "sarif", "html", "md", "txt")}
 
     for run in RUNS:
         value = check_json(directory / f"{run}.json", validator)
         suite, cases = check_xml(directory / f"{run}.xml")
         strict, _ = check_xml(directory / f"{run}.strict.xml")
+        check_sarif_report(directory / f"{run}.sarif", value)
         check_html(directory / f"{run}.html", value)
         check_markdown(directory / f"{run}.md")
         check_inert(run, (directory / f"{run}.txt").read_text(encoding="utf-8"))
@@ -125,7 +152,7 @@ def main():
         assert len(cases) >= len(value["results"]), run
     for path in directory.iterdir():
         assert path.stat().st_size < (32 << 20), f"{path}: {path.stat().st_size} bytes"
-    print(f"{6 * len(RUNS)} files are right")
+    print(f"{7 * len(RUNS)} files are right")
 
 
 if __name__ == "__main__":

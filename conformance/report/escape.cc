@@ -173,6 +173,22 @@ std::string bytes_of_json_text(std::string_view json) {
   return out;
 }
 
+std::string json_without_markup(std::string_view json) {
+  std::string out;
+  out.reserve(json.size());
+  for (const char c : json) {
+    // These characters occur only in strings.
+    if (c == '<' || c == '>' || c == '&') {
+      out += "\\u00";
+      out += kDigits[static_cast<std::uint8_t>(c) >> 4];
+      out += kDigits[static_cast<std::uint8_t>(c) & 15];
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 std::string shell_word(std::string_view word) {
   if (!word.empty() && std::ranges::all_of(word, is_plain_in_shell)) return std::string(word);
   // The terminal escape changes every word that plain quotes cannot hold, and no other.

@@ -33,6 +33,9 @@ void add_line(std::string& out, std::string_view text);
 std::string json_text(std::string_view text, std::size_t limit = kTextLimit);
 std::string bytes_of_json_text(std::string_view json);
 
+// JSON without the characters of markup: they become \\u003c and the like, which means the same.
+std::string json_without_markup(std::string_view json);
+
 // One word, or a command, that a POSIX shell with $'' reads as the same bytes.
 std::string shell_word(std::string_view word);
 std::string shell_command(std::span<const std::string> words);

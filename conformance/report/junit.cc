@@ -30,12 +30,8 @@ std::string body(std::string_view text) { return escape(text, Escape::kXmlText, 
 
 // JUnit readers expect a local time without a zone and refuse anything else.
 std::string timestamp(std::string_view started) {
-  constexpr std::string_view kForm = "dddd-dd-ddTdd:dd:ddZ";
-  const bool is_time = std::ranges::equal(started, kForm, [](char c, char form) {
-    return form == 'd' ? c >= '0' && c <= '9' : c == form;
-  });
-  if (!is_time) return {};
-  return fmt::format(" timestamp=\"{}\"", started.substr(0, kForm.size() - 1));
+  if (!is_utc_time(started)) return {};
+  return fmt::format(" timestamp=\"{}\"", started.substr(0, started.size() - 1));
 }
 
 class Suite {

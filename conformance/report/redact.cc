@@ -223,6 +223,7 @@ class Redactor {
 
   void image(ImageSummary& image) const {
     image.executable = hash(image.executable);
+    image.path.clear();
     words(image.command_line);
     image.libc = libc(image.libc);
     image.context = context(image.context);
@@ -233,6 +234,7 @@ class Redactor {
     finding.image_name = name(finding.image, finding.image_name);
     finding.saw = saw(finding);
     finding.at = hash(finding.at);
+    finding.code.clear();
     const std::size_t lines = finding.evidence.size();
     finding.evidence.clear();
     if (lines > 0) finding.evidence.push_back(counted(lines, "line") + " of evidence left out");
@@ -303,6 +305,9 @@ RunResult redacted(RunResult run, const RedactionKey& key) {
   run.again = run.command_line.empty() ? redactor.hash(run.again) : shell_command(run.command_line);
   run.target = redactor.target(run.target);
   run.libc = redactor.libc(run.libc);
+  // The command line has the name of the expectations file as well.
+  if (run.source)
+    run.source = {.root = {}, .program = {}, .expectations = run.source->expectations};
   for (ImageSummary& image : run.images) redactor.image(image);
   for (RequirementResult& result : run.results) {
     for (Finding& finding : result.findings) redactor.finding(finding);

@@ -13,6 +13,7 @@
 #include "conformance/report/markdown.h"
 #include "conformance/report/result_json.h"
 #include "conformance/report/sample_runs.h"
+#include "conformance/report/sarif.h"
 #include "conformance/verdict/exit_code.h"
 
 namespace ctxconf::conformance {
@@ -50,10 +51,12 @@ RunResult telling_run() {
                       "--token=s3cret"};
   run.target = {"./s3cret", "--token=s3cret"};
   run.again = "ctxconf wrap -- ./s3cret";
+  run.source = {.root = "/s3cret", .program = "s3cret", .expectations = "ci/expect.txt"};
   run.notes = {word};
   run.libc = "glibc 2.36, musl s3cret";
   for (ImageSummary& image : run.images) {
     image.executable = "/opt/s3cret";
+    image.path = "s3cret";
     image.command_line = {"/opt/s3cret", word};
     image.libc = "musl s3cret";
     image.context = "service.name=s3cret, 3 more, 3 more attributes";
@@ -63,6 +66,12 @@ RunResult telling_run() {
     for (Finding& finding : result.findings) {
       finding.image_name = "4242#1 /opt/s3cret";
       finding.saw = finding.at = word;
+      finding.code = {{.function = word,
+                       .source_file = "/s3cret/ctx.c",
+                       .source_line = 1,
+                       .module = "/opt/s3cret",
+                       .offset = 1,
+                       .path = "s3cret.c"}};
       finding.evidence = {word, word};
       Hexdump dump;
       dump.title = word;
@@ -87,8 +96,8 @@ RunResult telling_run() {
 }
 
 std::vector<std::string> all_formats(const RunResult& run) {
-  return {to_result_json(run), to_junit(run, {}), to_html(run), to_markdown(run),
-          to_console(run, {.verbosity = 2})};
+  return {to_result_json(run), to_junit(run, {}), to_sarif(run),
+          to_html(run),        to_markdown(run),  to_console(run, {.verbosity = 2})};
 }
 
 std::string hex(const std::string& text) {

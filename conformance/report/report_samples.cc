@@ -11,6 +11,7 @@
 #include "conformance/report/markdown.h"
 #include "conformance/report/result_json.h"
 #include "conformance/report/sample_runs.h"
+#include "conformance/report/sarif.h"
 
 using ctxconf::conformance::RunResult;
 
@@ -34,6 +35,7 @@ int main(int argc, char** argv) {
         {base + ".json", ctxconf::conformance::to_result_json(run)},
         {base + ".xml", ctxconf::conformance::to_junit(run, {})},
         {base + ".strict.xml", ctxconf::conformance::to_junit(run, {.strict = true})},
+        {base + ".sarif", ctxconf::conformance::to_sarif(run)},
         {base + ".html", ctxconf::conformance::to_html(run)},
         {base + ".md", ctxconf::conformance::to_markdown(run)},
         {base + ".txt", ctxconf::conformance::to_console(run, {.verbosity = 2})},

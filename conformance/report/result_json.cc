@@ -82,8 +82,14 @@ std::size_t cost(const OperationPicture& picture) {
 }
 
 std::size_t cost(const Finding& f) {
-  return kFixedCost + bounded(f.image_name, kShort) + bounded(f.saw) +
-         bounded(f.signature, kShort) + bounded(f.at, kShort) + bounded(f.remedy, kShort);
+  std::size_t out = kFixedCost + bounded(f.image_name, kShort) + bounded(f.saw) +
+                    bounded(f.signature, kShort) + bounded(f.at, kShort) +
+                    bounded(f.remedy, kShort);
+  for (std::size_t i = 0; i < std::min(f.code.size(), kMaxCodeFrames); ++i) {
+    out += kFixedCost + bounded(f.code[i].function, kShort) + bounded(f.code[i].source_file) +
+           bounded(f.code[i].module) + bounded(f.code[i].path);
+  }
+  return out;
 }
 
 std::size_t cost(const ImageSummary& image) {
@@ -235,6 +241,15 @@ void members(auto& m, Is<OperationPicture> auto& picture) {
   }
 }
 
+void members(auto& m, Is<CodeFrame> auto& frame) {
+  m.text_if_any("function", frame.function, kShort);
+  m.text_if_any("file", frame.source_file);
+  m.number_if_any("line", frame.source_line);
+  m.text_if_any("module", frame.module);
+  m.number("offset", frame.offset);
+  m.text_if_any("path", frame.path);
+}
+
 void members(auto& m, Is<Finding> auto& f) {
   constexpr std::size_t kLevel = 100;
   key_members(m, f.image);
@@ -246,6 +261,8 @@ void members(auto& m, Is<Finding> auto& f) {
   m.text("saw", f.saw);
   m.text("signature", f.signature, kShort);
   m.text_if_any("at", f.at, kShort);
+  m.list("code", f.code,
+         {.most = kMaxCodeFrames, .if_any = true, .refused = "has too many frames"});
   m.text("remedy", f.remedy, kShort);
   m.text("level", f.level, kLevel);
   m.texts("evidence", f.evidence, {.most = kMostEvidence, .omitted = "evidence_omitted"},
@@ -282,6 +299,7 @@ void members(auto& m, Is<ImageSummary> auto& image) {
   key_members(m, image.key);
   m.number("parent", image.parent);
   m.text("executable", image.executable);
+  m.text_if_any("path", image.path);
   m.texts("command_line", image.command_line);
   m.text_if_any("libc", image.libc, kShort);
   m.text("ending", image.ending, kShort);
@@ -341,6 +359,12 @@ void members(auto& m, Is<sys::HostFact> auto& fact) {
   m.text("remedy", fact.remedy);
 }
 
+void members(auto& m, Is<SourceTree> auto& source) {
+  m.text_if_any("root", source.root);
+  m.text_if_any("program", source.program);
+  m.text_if_any("expectations", source.expectations);
+}
+
 namespace {
 
 void run_members(auto& m, auto& run) {
@@ -355,6 +379,7 @@ void run_members(auto& m, auto& run) {
   m.texts("notes", run.notes);
   m.text("trace", run.trace_path);
   m.text("again", run.again);
+  m.object_if_there("source", run.source);
   m.text_if_any("seed", run.seed);
   m.flag_if_set("partial", run.partial);
   m.text_if_there("target_ending", run.target_ending);
@@ -415,19 +440,7 @@ std::string to_result_json(const RunResult& run) {
   json out = {{"format", kFormat}, {"version", kResultVersion}};
   ResultWriter writer(out, findings, lists);
   members(writer, run);
-  const std::string plain = out.dump(1, ' ', true);
-  std::string safe;
-  safe.reserve(plain.size() + 1);
-  for (const char c : plain) {
-    // These characters occur only in strings.
-    if (c == '<' || c == '>' || c == '&') {
-      safe += fmt::format("\\u{:04x}", c);
-    } else {
-      safe += c;
-    }
-  }
-  safe += '\n';
-  return safe;
+  return json_without_markup(out.dump(1, ' ', true)) + "\n";
 }
 
 sys::Result<RunResult> result_from_json(std::string_view text, const Catalogue& catalogue) {

@@ -195,6 +195,7 @@ RunResult base() {
                .available = false,
                .detail = "ioctl: Inappropriate ioctl for device",
                .remedy = "Linux 6.11"}};
+  run.source = {.root = "/work/shop", .program = "app", .expectations = ""};
   run.target_ending = "exited 3";
   run.target_ended = {.how = TargetEnd::How::kExited, .number = 3};
   run.again = "ctxconf wrap --for=3s -- ./app --only";
@@ -222,6 +223,17 @@ RunResult ordinary_run() {
   RequirementResult version = result("pctx.header.version", Outcome::kFail, "version is 0");
   version.findings[0].signature = "version is not 2";
   version.findings[0].at = "src/process_ctx.rs:118 in publish_update, thread 4243";
+  version.findings[0].code = {{.function = "core::sync::atomic::AtomicU32::store",
+                               .source_file = "/rustc/library/core/src/sync/atomic.rs",
+                               .source_line = 2000,
+                               .module = "/opt/shop/checkout",
+                               .offset = 0x1234},
+                              {.function = "publish_update",
+                               .source_file = "/work/shop/src/process ctx.rs",
+                               .source_line = 118,
+                               .module = "/opt/shop/checkout",
+                               .offset = 0x5678,
+                               .path = "src/process ctx.rs"}};
   version.findings[0].evidence = {"7f1200000000-7f1200001000 rw-p 00000000 00:01 7 /memfd:OTEL_CTX",
                                   "little endian 0, big endian 0"};
   version.findings[0].hexdumps = {header_dump()};
@@ -286,6 +298,7 @@ RunResult run_with_expectations() {
   RunResult run = ordinary_run();
   run.results[0].expected = Expected::kAsExpected;
   run.results[0].expectation_note = "issue=https://example.com/7 until=2030-01-01";
+  run.source->expectations = "ci/expect.txt";
   run.expectation_problems = {
       {.line = 3,
        .exit_code = 5,
@@ -325,7 +338,7 @@ RunResult hostile_run() {
   const std::string bad = hostile_text();
   const std::string long_one = bad + std::string(std::size_t{1} << 20, 'A') + bad;
   for (ImageSummary& image : run.images) {
-    image.executable = bad;
+    image.executable = image.path = bad;
     image.command_line = {bad, long_one};
     image.context = long_one;
     image.libc = bad;
@@ -339,6 +352,12 @@ RunResult hostile_run() {
       f.saw = long_one;
       f.signature = bad;
       f.at = bad;
+      f.code = {{.function = long_one,
+                 .source_file = long_one,
+                 .source_line = UINT32_MAX,
+                 .module = long_one,
+                 .offset = UINT64_MAX,
+                 .path = r.requirement->id.starts_with("tctx") ? long_one : bad}};
       f.remedy = bad;
       f.level = bad;
       f.evidence = {bad, long_one};
@@ -381,6 +400,7 @@ RunResult hostile_run() {
                  .output = long_one,
                  .session = 1,
                  .options = {bad, bad}}};
+  run.source = {.root = bad, .program = bad, .expectations = bad};
   run.target_ending = bad;
   run.target_ended = {.how = TargetEnd::How::kKilled, .number = 6};
   run.spec.revisions = {{4719, bad}};
@@ -408,6 +428,7 @@ RunResult huge_run() {
   large.hexdumps.assign(3, dump);
   Finding small = run.results[0].findings[0];
   small.hexdumps.clear();
+  large.code.assign(100, {.function = text, .source_file = text, .module = text});
   for (RequirementResult& r : run.results) {
     r.outcome = Outcome::kFail;
     r.findings.assign(2000, small);

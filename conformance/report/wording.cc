@@ -41,6 +41,13 @@ std::string libc_label(std::string_view libc) {
   return out;
 }
 
+bool is_utc_time(std::string_view text) {
+  constexpr std::string_view kForm = "dddd-dd-ddTdd:dd:ddZ";
+  return std::ranges::equal(text, kForm, [](char c, char form) {
+    return form == 'd' ? c >= '0' && c <= '9' : c == form;
+  });
+}
+
 bool is_about_files(const RunResult& run) { return run.mode == to_string(Mode::kElf); }
 
 std::string image_key(const ImageKey& key) {

@@ -29,6 +29,9 @@ bool is_problem(Outcome outcome);
 // RunResult::libc as a text of its own: "musl 1.2.3, statically linked".
 std::string libc_label(std::string_view libc);
 
+// "2026-01-02T03:04:05Z"
+bool is_utc_time(std::string_view text);
+
 // Whether the run is of `ctxconf elf`, whose images are files.
 bool is_about_files(const RunResult& run);
 

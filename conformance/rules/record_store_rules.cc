@@ -162,6 +162,7 @@ void add_log(Finding& f, const ImageEvidence& e, const WatchedRecord& record,
   if (at.store->location && *at.store->location < e.image->locations.size()) {
     f.at = fmt::format("{}, thread {}", location_text(e.image->locations[*at.store->location]),
                        at.store->tid);
+    name_code(*e.image, at.store->location, f);
   }
   f.level = "stores";
 }

@@ -247,6 +247,7 @@ Finding against(const ImageEvidence& e, const TraceViews& w, std::size_t index, 
   const SlotView& view = *w.views[index].view;
   f.at = fmt::format("thread {}", w.trace->tid);
   if (view.location) f.at = location_text(image.locations[*view.location]) + ", " + f.at;
+  name_code(image, view.location, f);
   if (w.operation != nullptr) f.evidence.push_back(request_line(*w.operation));
   std::set<std::size_t> shown(also.begin(), also.end());
   const std::size_t from = index < kAround ? 0 : index - kAround;

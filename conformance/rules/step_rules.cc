@@ -66,6 +66,7 @@ std::string header_line(const Image& image, const SeenHeader& s) {
 void show_trace(const Image& image, const StepTrace& trace, const std::vector<SeenHeader>& seen,
                 std::size_t index, Finding& f) {
   f.at = location_of(image, trace, seen[index]);
+  name_code(image, seen[index].view->location, f);
   f.level = to_string(Level::kSteps);
   f.event = {trace.header, seen[index].view->order, {}};
   const std::size_t first = index < kLinesShown / 2 ? 0 : index - kLinesShown / 2;
@@ -215,6 +216,7 @@ Finding barrier_in(const ImageEvidence& e, const std::vector<Gap>& gaps, const c
     }
     Finding f = failed(fmt::format("no barrier {}", where), "no barrier");
     f.at = location_of(image, *gap.trace, gap.after);
+    name_code(image, gap.after.view->location, f);
     f.event = {gap.trace->header, gap.after.view->order, {}};
     f.evidence.push_back(window);
     f.level = to_string(Level::kSteps);

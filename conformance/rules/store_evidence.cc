@@ -173,10 +173,29 @@ std::string location_text(const InstructionLocation& p) {
   return out;
 }
 
+void name_code(const Image& image, const std::optional<std::uint32_t>& location, Finding& f) {
+  f.code.clear();
+  if (!location || *location >= image.locations.size()) return;
+  const auto add = [&f](const InstructionLocation& p) {
+    if (f.code.size() == kMaxCodeFrames) return;
+    f.code.push_back({.function = p.symbol,
+                      .source_file = p.source_file,
+                      .source_line = p.source_line,
+                      .module = p.module,
+                      .offset = p.offset});
+  };
+  const InstructionLocation& innermost = image.locations[*location];
+  add(innermost);
+  for (const InstructionLocation& caller : innermost.callers) add(caller);
+}
+
 Finding wrong_store(const Image& image, const HeaderOperation& op, const HeaderStore& by,
                     const std::string& saw, std::string signature) {
   Finding f = failed(fmt::format("{}; stores: {}", saw, order_text(op)), std::move(signature));
-  if (by.store->tid != 0) f.at = location_of(image, *by.store);
+  if (by.store->tid != 0) {
+    f.at = location_of(image, *by.store);
+    name_code(image, by.store->location, f);
+  }
   add_log(image, op, by, f);
   f.hexdumps = {header_after(by)};
   f.event = {by.store->header, by.store->order, {}};

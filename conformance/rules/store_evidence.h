@@ -53,6 +53,9 @@ std::string file_name(std::string_view path);
 // "src/ctx.cc:118 in publish", "publish+0x1c in libctx.so" or "libctx.so+0x1234"; hostile.
 std::string location_text(const InstructionLocation& location);
 
+// Sets Finding::code, if the location is known.
+void name_code(const Image& image, const std::optional<std::uint32_t>& location, Finding& f);
+
 // "1 instruction", "12 instructions".
 std::string instructions_text(std::uint64_t count);
 

@@ -1,6 +1,7 @@
 // Findings: what a rule says about one image of one process.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -68,6 +69,20 @@ struct EventLocation {
   std::string missing;  // what should have followed: "a naming call"; empty: the event is wrong
 };
 
+// A place in code. Texts are hostile.
+struct CodeFrame {
+  std::string function;     // empty: unknown
+  std::string source_file;  // by debug information; empty: none
+  std::uint32_t source_line = 0;
+  std::string module;        // the file's path; empty: code that is in no file
+  std::uint64_t offset = 0;  // in that file
+  // The source file below the source root of the run: "src/ctx.cc"; empty: it is not there.
+  // NOLINTNEXTLINE(readability-redundant-member-init): g++ misses it in aggregates without
+  std::string path = {};
+  friend bool operator==(const CodeFrame&, const CodeFrame&) = default;
+};
+inline constexpr std::size_t kMaxCodeFrames = 16;
+
 // What decides which of the findings of one requirement count.
 enum class FindingKind : std::uint8_t {
   kOther,
@@ -95,6 +110,9 @@ struct Finding {
   // The code that did it: "src/ctx.cc:118 in publish_update, thread 4243"; empty if unknown.
   // Hostile.
   std::string at;
+  // The same, innermost first: the instruction and, where that is library code, its callers. At
+  // most kMaxCodeFrames.
+  std::vector<CodeFrame> code;
   std::string remedy;                 // unobservable: how it could be observed
   std::string level;                  // the observation level that the verdict rests on
   std::vector<std::string> evidence;  // further lines: maps lines, decoded values; hostile

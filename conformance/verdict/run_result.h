@@ -51,6 +51,7 @@ struct ImageSummary {
   ImageKey key;
   std::int32_t parent = 0;
   std::string executable;                 // hostile
+  std::string path;                       // the same below the source root; empty: not there
   std::vector<std::string> command_line;  // hostile
   std::string libc;                       // as in Image
   std::string ending;  // "exited 0", "killed by SIGSEGV", "replaced by exec", "running"
@@ -116,6 +117,13 @@ struct OperationSummary {
   OperationPicture picture;
 };
 
+// The repository of the program. Paths below it are relative, with slashes and without dots.
+struct SourceTree {
+  std::string root;          // absolute
+  std::string program;       // the first file below it among the words of the target
+  std::string expectations;  // the file of --expect
+};
+
 struct RunResult {
   std::string suite_version;
   std::string suite_commit;
@@ -146,6 +154,7 @@ struct RunResult {
   std::optional<TargetEnd> target_ended;     // the same; nothing in results of earlier versions
   std::string trace_path;                    // where the timeline was saved; empty: nowhere
   std::string again;                         // the command that repeats this run
+  std::optional<SourceTree> source;          // nothing: not looked for
   bool partial = false;                      // the recording is incomplete: Timeline::partial
   std::string incomplete;  // not empty: what was published or asked for but could not be judged
   std::string seed;        // of the testee's values; empty: none
