@@ -1097,7 +1097,11 @@ class ReportsTest(Case):
                          result["totals"]["selected"])
         requirement = next(r for r in result["results"] if r["id"] == "pctx.header.signature")
         self.assertEqual((requirement["outcome"], requirement["strength"]), ("fail", "MUST"))
-        self.assertTrue(requirement["findings"][0]["saw"])
+        finding = requirement["findings"][0]
+        self.assertTrue(finding["saw"])
+        if next(fact["available"] for fact in result["host"]["facts"] if fact["name"] == "watchpoints"):
+            self.assertRegex(finding["at"], r"publish.*, thread \d+$", "who stored the signature")
+            self.assertIn("publish", finding["code"][0]["function"])
         suites = ElementTree.fromstring(self.read("out/junit.xml"))
         self.assertEqual((suites.get("tests"), suites.get("failures")),
                          (str(result["totals"]["selected"]), "1"))

@@ -10,6 +10,7 @@
 #include "conformance/rules/reader_rules.h"
 #include "conformance/rules/rule.h"
 #include "conformance/rules/state_rules.h"
+#include "conformance/rules/stored_bytes.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -81,6 +82,7 @@ Finding ask(const Timeline& t, const ImageEvidence& e, const Requirement& r,
     if (why) f = *std::move(why);
   }
   if (f.outcome == Outcome::kFail) {
+    name_who_stored(*e.image, f);
     f.outcome =
         by_severity(f.unnoticed ? severity_unnoticed(r, t.reading) : severity_in(r, t.reading));
   }

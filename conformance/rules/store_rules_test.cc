@@ -14,6 +14,7 @@
 #include "conformance/rules/literal_evidence.h"
 #include "conformance/rules/literal_recording.h"
 #include "conformance/rules/rule.h"
+#include "conformance/rules/stored_bytes.h"
 
 namespace ctxconf::conformance {
 namespace {
@@ -336,6 +337,73 @@ TEST(StoreRules, PlacesAreNamedAsWellAsTheyAreKnown) {
   EXPECT_EQ(at(3, 13), "thread 13");
   EXPECT_EQ(at(std::nullopt, 13), "thread 13");
   EXPECT_EQ(at(std::nullopt, 0), "");
+}
+
+Finding shows(std::uint64_t address, std::vector<std::uint8_t> bytes, Hexdump::Mark mark) {
+  Finding f;
+  Hexdump dump;
+  dump.address = address;
+  dump.bytes = std::move(bytes);
+  dump.marks = {std::move(mark)};
+  f.hexdumps = {std::move(dump)};
+  return f;
+}
+
+TEST(StoredBytes, MarkedBytesOfAHeaderAreOfTheLastStoreThatLeftThem) {
+  StoreRecording r;
+  r.published();
+  std::vector<std::uint8_t> header;
+  for (const std::byte b : r.head) header.push_back(std::to_integer<std::uint8_t>(b));
+  Image& image = r.image();
+  for (std::size_t i = 0; i < image.stores.size(); ++i) {
+    image.stores[i].location = (image.stores[i].words & 2U) != 0 ? 1 : 2;
+  }
+  Finding f = shows(r.at, header, {12, 4, "payload_size"});
+  name_who_stored(image, f);
+  EXPECT_EQ(f.at, "publish+0x1c in libapp.so, thread 12");
+  ASSERT_EQ(f.code.size(), 1U);
+  EXPECT_EQ(f.code[0].function, "publish");
+
+  header[12] ^= 1U;  // nobody stored that
+  Finding other = shows(r.at, header, {12, 4, "payload_size"});
+  name_who_stored(image, other);
+  EXPECT_EQ(other.at, "");
+  EXPECT_TRUE(other.code.empty());
+}
+
+TEST(StoredBytes, MarkedBytesOfAPayloadAreOfTheStoreOfThePointerToIt) {
+  StoreRecording r;
+  r.published();
+  const auto named = [&](std::uint64_t address) {
+    Finding f = shows(address, {0x7a}, {0, 1, "field"});
+    name_who_stored(r.image(), f);
+    return f.at;
+  };
+  EXPECT_EQ(named(kLowHeap + 4),
+            "pointer to it stored by src/ctx.cc:118 in publish_update, thread 12");
+  EXPECT_EQ(named(kLowHeap + 5), "");
+  EXPECT_EQ(named(kLowHeap - 1), "");
+}
+
+TEST(StoredBytes, MarkedBytesOfARecordAreOfAStoreToIt) {
+  StoreRecording r;
+  r.published();
+  RecordStore s;
+  s.tid = 13;
+  s.record = 0x7004;  // word 0 begins at 0x7000
+  s.words = 2;
+  s.after = Bytes(28, std::byte{7});
+  s.location = 0;
+  r.image().record_stores = {s};
+  const auto named = [&](std::uint64_t offset) {
+    Finding f = shows(0x7004, std::vector<std::uint8_t>(28, 7), {offset, 1, "valid"});
+    name_who_stored(r.image(), f);
+    return f.at;
+  };
+  EXPECT_EQ(named(4), "src/ctx.cc:118 in publish_update, thread 13");
+  EXPECT_EQ(named(11), "src/ctx.cc:118 in publish_update, thread 13");
+  EXPECT_EQ(named(3), "");
+  EXPECT_EQ(named(12), "");
 }
 
 TEST(StoreRules, AFirstTimestampInHalves) {
