@@ -3,7 +3,8 @@
 
 usage: annotations.py RESULT_JSON EXIT_CODE
 
-GitHub shows ten of a kind in one step, so more of them are counted in the last one. There may be no RESULT_JSON.
+An annotation is at the line of code that broke the requirement, if that is known and in the repository. GitHub shows
+ten of a kind in one step, so more of them are counted in the last one. There may be no RESULT_JSON.
 """
 
 import json
@@ -14,20 +15,31 @@ MOST = 10
 KINDS = {"fail": "error", "crash": "error", "timeout": "error", "harness-error": "error", "warn": "warning"}
 
 
-def escaped(text, in_title=False):
+def escaped(text, in_property=False):
     for character, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
         text = text.replace(character, code)
-    if in_title:
+    if in_property:
         text = text.replace(":", "%3A").replace(",", "%2C")
     return text
 
 
-def annotation(kind, title, text):
-    return f"::{kind} title={escaped(title, in_title=True)}::{escaped(text)}"
+def annotation(kind, title, text, path="", line=0):
+    properties = {"file": path, "line": str(line)} if path and line else {}
+    properties["title"] = title
+    listed = ",".join(f"{name}={escaped(value, in_property=True)}" for name, value in properties.items())
+    return f"::{kind} {listed}::{escaped(text)}"
+
+
+def place(finding):
+    """Path and line of the innermost code in the repository."""
+    for frame in finding.get("code", []):
+        if "path" in frame and "line" in frame:
+            return frame["path"], frame["line"]
+    return "", 0
 
 
 def broken(result):
-    """Kind, title and text of each: those that are expected to fail are notices."""
+    """Kind, title, text, path and line of each: those that are expected to fail are notices."""
     for problem in result["problems"]:
         kind = KINDS.get(problem["outcome"])
         if kind:
@@ -38,10 +50,13 @@ def broken(result):
             continue
         if one["expected"] == "as-expected":
             kind = "notice"
-        saw = one["findings"][0]["saw"] if one["findings"] else ""
-        yield kind, one["id"], f"{one['strength']} {one['text']}\n{saw}"
+        worst = [f for f in one["findings"] if f["outcome"] == one["outcome"]] or [{"saw": ""}]
+        shown = next((f for f in worst if place(f)[0]), worst[0])
+        yield kind, one["id"], f"{one['strength']} {one['text']}\n{shown['saw']}", *place(shown)
+    expectations = result["run"].get("source", {}).get("expectations", "")
     for problem in result["expectation_problems"]:
-        yield "error", "expectations", f"{problem['text']}\n{problem['mend']}"
+        kind = "error" if problem["exit_code"] else "warning"
+        yield kind, "expectations", f"{problem['text']}\n{problem['mend']}", expectations, problem["line"]
 
 
 def main():
@@ -52,8 +67,8 @@ def main():
         with open(path, encoding="utf-8") as file:
             result = json.load(file)
         reason = result["exit"]["reason"]
-        for kind, title, text in broken(result):
-            lists[kind].append(annotation(kind, title, text))
+        for kind, *rest in broken(result):
+            lists[kind].append(annotation(kind, *rest))
     if code != "0" and not lists["error"]:
         lists["error"].append(annotation("error", "ctxconf", f"exit code {code}: {reason}"))
     for kind, lines in lists.items():

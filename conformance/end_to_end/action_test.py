@@ -5,9 +5,11 @@ usage: action_test.py SOURCE_DIR BIN_DIR
 """
 
 import hashlib
+import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -21,25 +23,42 @@ except ImportError:
 
 SOURCE, BIN = map(os.path.abspath, sys.argv[1:3])
 del sys.argv[1:3]
+sys.path.append(os.path.join(SOURCE, "conformance", "report"))
+from sarif_model import check_sarif  # noqa: E402
+
 VERSION = "1.2.3"
 NAME = f"ctxconf-{VERSION}-linux-{platform.machine()}"
 DEADLINE_S = 300
 WRITER = os.path.join(BIN, "process_writer")
 GOOD = f"{WRITER} --good default"
 WRONG_SIZE = f"{WRITER} --bad pctx.header.payload-size"
+WRONG_STORE = f"{WRITER} --bad pctx.update.fields-while-zero"
 
 
-def make_release(folder):
+def read(*path):
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return file.read()
+
+
+def make_command(folder, name, *lines):
+    """Folder is to be the first of PATH."""
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join(["#!/bin/sh", *lines, ""]))
+    os.chmod(path, 0o755)
+
+
+def make_release(folder, name=NAME):
     """With nothing but a link to the program."""
-    archive = os.path.join(folder, NAME + ".tar.gz")
-    link = tarfile.TarInfo(NAME + "/bin/ctxconf")
+    archive = os.path.join(folder, name + ".tar.gz")
+    link = tarfile.TarInfo(name + "/bin/ctxconf")
     link.type, link.linkname = tarfile.SYMTYPE, os.path.join(BIN, "ctxconf")
     with tarfile.open(archive, "w:gz") as tar:
         tar.addfile(link)
     with open(archive, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     with open(os.path.join(folder, "SHA256SUMS"), "w", encoding="utf-8") as file:
-        file.write(f"{'0' * 64}  ctxconf-golden-{VERSION}.tar.gz\n{digest}  {NAME}.tar.gz\n")
+        file.write(f"{'0' * 64}  ctxconf-golden-{VERSION}.tar.gz\n{digest}  {name}.tar.gz\n")
     return archive
 
 
@@ -61,7 +80,7 @@ class Runner:
         self.failed = False
 
     def value(self, name):
-        if re.fullmatch(r"steps\.(install|judge)\.outputs\.(bin|exit-code)", name):
+        if re.fullmatch(r"steps\.(install|judge)\.outputs\.(bin|exit-code|sarif)", name):
             return self.values.get(name, "")
         return self.values[name]
 
@@ -144,6 +163,19 @@ class ActionTest(unittest.TestCase):
         self.assertRegex(job.output, r"(?m)^::error title=pctx\.header\.payload-size::MUST .*%0A.*261")
         self.assertEqual(len(job.uploads), 1)
 
+    def test_a_failure_is_shown_at_its_line(self):
+        job = self.job(WRONG_STORE)
+        self.assertIn("::error title=pctx.update.fields-while-zero::", job.output, "it is in no repository here")
+        # Where the program was compiled, which ccache may have done in another folder.
+        path = "conformance/testees/writer/header.h"
+        root, = re.findall(rf'"file": "(.*)/{path}"', read(self.folder, "ctxconf-out", "result.json"))
+        job = self.job(WRONG_STORE, options=f"--only 'pctx.*' --source-root '{root}'")
+        run = check_sarif("results.sarif", json.loads(read(job.values["steps.judge.outputs.sarif"])))
+        place = run["results"][0]["locations"][0]["physicalLocation"]
+        line = place["region"]["startLine"]
+        self.assertEqual(place["artifactLocation"]["uri"], path)
+        self.assertIn(f"::error file={path},line={line},title=pctx.update.fields-while-zero::MUST ", job.output)
+
     def test_warnings(self):
         bad = f"{WRITER} --bad pctx.header.timestamp-nanoseconds"
         self.assertFalse(self.job(bad).failed)
@@ -156,13 +188,16 @@ class ActionTest(unittest.TestCase):
         subprocess.run([os.path.join(BIN, "ctxconf"), "expect", "init", "expected", "--from", "ctxconf-out/result.json"],
                        cwd=self.folder, check=True, capture_output=True)
         path = os.path.join(self.folder, "expected")
-        with open(path, encoding="utf-8") as file:
-            text = file.read().replace("issue=TODO", "issue=https://bugs.example/1")
+        text = read(path).replace("issue=TODO", "issue=https://bugs.example/1")
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         job = self.job(WRONG_SIZE, expect="expected")
         self.assertFalse(job.failed, job.output)
         self.assertIn("::notice title=pctx.header.payload-size::", job.output)
+        line = 1 + text[:text.index("pctx.header.payload-size")].count("\n")
+        job = self.job(GOOD, expect="expected")
+        self.assertTrue(job.failed)
+        self.assertIn(f"::error file=expected,line={line},title=expectations::", job.output)
 
     def test_a_program_whose_words_have_spaces(self):
         job = self.job("sh -c 'echo \"two  words\"; exit 0'")
@@ -190,10 +225,7 @@ class ActionTest(unittest.TestCase):
 
     def test_where_the_release_is(self):
         """By default the release with the version of the action's files, in the action's repository."""
-        curl = os.path.join(self.folder, "curl")
-        with open(curl, "w", encoding="utf-8") as file:
-            file.write('#!/bin/sh\nfor word; do :; done\necho "asked for $word"\nexit 22\n')
-        os.chmod(curl, 0o755)
+        make_command(self.folder, "curl", 'for word; do :; done; echo "asked for $word"; exit 22')
         for repository, version, path in (("example/ctxconf", "", r"example/ctxconf/releases/download/v\d+\.\d+\.\d+"),
                                           ("", "v7.0.0", r"example/sdk/releases/download/v7\.0\.0")):
             with self.subTest(path):
@@ -227,7 +259,71 @@ class ActionTest(unittest.TestCase):
     def test_a_machine_without_a_program(self):
         with open(os.path.join(self.release, "SHA256SUMS"), "w", encoding="utf-8") as file:
             file.write(f"{'0' * 64}  ctxconf-{VERSION}-linux-riscv64.tar.gz\n")
-        self.assertIn(f"has no program for {platform.machine()}", self.job(GOOD).output)
+        self.assertRegex(self.job(GOOD).output,
+                         rf"::error title=ctxconf::install-release: .* has no program for {platform.machine()}")
+
+    def test_each_processor_has_a_program_of_its_own(self):
+        def install(machine):
+            make_command(self.folder, "uname", f'[ "$1" = -m ] && echo {machine} || echo Linux')
+            return subprocess.run(
+                [os.path.join(SOURCE, "scripts", "install-release"), "file://" + self.release, VERSION, self.folder],
+                env=os.environ | {"PATH": self.folder + ":" + os.environ["PATH"]}, capture_output=True, text=True,
+                timeout=DEADLINE_S, check=False)
+        for machine, arch in (("x86_64", "x86_64"), ("aarch64", "aarch64"), ("arm64", "aarch64")):
+            with self.subTest(machine):
+                make_release(self.release, f"ctxconf-{VERSION}-linux-{arch}")
+                done = install(machine)
+                self.assertTrue(os.path.exists(os.path.join(done.stdout.strip(), "ctxconf")), done.stderr)
+        done = install("riscv64")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("there are programs for x86_64 and aarch64, and none for riscv64", done.stderr)
+
+
+class ReferenceTest(unittest.TestCase):
+    """What GitHub itself would refuse, where their linters are installed."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+
+    def lint(self, *command):
+        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        return done.stdout + done.stderr if done.returncode else ""
+
+    def write(self, path, text):
+        path = os.path.join(self.folder, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def workflows_of_the_docs(self):
+        found = [text for text in re.findall(r"```yaml\n(.*?)```", read(SOURCE, "docs", "ci.md"), re.S)
+                 if re.search("^on:", text, re.M)]
+        self.assertEqual(len(found), 2)
+        return found
+
+    @unittest.skipUnless(shutil.which("actionlint"), "needs actionlint")
+    def test_workflows_of_the_docs_use_the_action_as_it_is(self):
+        os.mkdir(os.path.join(self.folder, ".git"))
+        self.write("action/action.yml", read(SOURCE, "action.yml"))
+        for number, text in enumerate(self.workflows_of_the_docs()):
+            local, count = re.subn(r"uses: OWNER/ctxconf@v\S+", "uses: ./action", text)
+            self.assertTrue(count)
+            self.write(f".github/workflows/{number}.yml", local)
+        self.assertEqual(self.lint("actionlint", "-no-color"), "")
+        self.write(".github/workflows/0.yml", local.replace("command:", "comand:"))
+        self.assertIn('"comand" is not defined', self.lint("actionlint", "-no-color"))
+
+    @unittest.skipUnless(yaml and shutil.which("check-jsonschema"), "needs check-jsonschema")
+    def test_schemas(self):
+        self.write("action.yml", read(SOURCE, "action.yml"))
+        files = [("action.yml", "vendor.github-actions")]
+        for number, text in enumerate(self.workflows_of_the_docs()):
+            self.write(f"workflow{number}.yml", text)
+            files.append((f"workflow{number}.yml", "vendor.github-workflows"))
+        for file, schema in files:
+            self.assertEqual(self.lint("check-jsonschema", "--builtin-schema", schema, file), "", file)
 
 
 if __name__ == "__main__":
