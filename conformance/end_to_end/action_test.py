@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs the steps of action.yml as a runner of GitHub Actions does, with a release in a folder.
+"""Runs the steps of action.yml as a runner of GitHub Actions does, and the job of templates/ctxconf.yml as one of
+GitLab does, with a release in a folder.
 
 usage: action_test.py SOURCE_DIR BIN_DIR
 """
@@ -38,6 +39,10 @@ WRONG_STORE = f"{WRITER} --bad pctx.update.fields-while-zero"
 def read(*path):
     with open(os.path.join(*path), encoding="utf-8") as file:
         return file.read()
+
+
+def own_version():
+    return re.search(r"^project\(ctxconf VERSION ([0-9.]+) ", read(SOURCE, "CMakeLists.txt"), re.M).group(1)
 
 
 def make_command(folder, name, *lines):
@@ -279,8 +284,119 @@ class ActionTest(unittest.TestCase):
         self.assertIn("there are programs for x86_64 and aarch64, and none for riscv64", done.stderr)
 
 
+class Component:
+    """What GitLab makes of the template: it puts the inputs into the text, and reads that as YAML."""
+
+    def __init__(self, folder, **inputs):
+        header, body = read(SOURCE, "templates", "ctxconf.yml").split("\n---\n")
+        specified = yaml.safe_load(header)["spec"]["inputs"]
+        assert set(inputs) <= set(specified), inputs
+        values = {name: self.checked(name, one, inputs.get(name, one.get("default")))
+                  for name, one in specified.items()}
+        text = re.sub(r"\$\[\[ inputs\.([a-z-]+) \]\]", lambda match: values[match[1]], body)
+        assert "$[[" not in text, text
+        (self.name, self.job), = yaml.safe_load(text).items()
+        self.folder = folder
+
+    @staticmethod
+    def checked(name, specified, value):
+        if value is None:
+            raise ValueError(f"{name} is missing")
+        if isinstance(value, bool) != (specified.get("type") == "boolean"):
+            raise ValueError(f"{name} has another type")
+        if value not in specified.get("options", [value]) or not re.search(specified.get("regex", ""), str(value)):
+            raise ValueError(f"{name} cannot be {value}")
+        return str(value).lower() if isinstance(value, bool) else value
+
+    def run(self, shell, path=os.environ["PATH"]):
+        """As a runner starts it in an image that has this shell, and these programs."""
+        assert all(one["expand"] is False for one in self.job["variables"].values())
+        environment = os.environ | {name: one["value"] for name, one in self.job["variables"].items()}
+        environment["PATH"] = path
+        options = "set -eo pipefail" if shell == "bash" else "set -e"
+        return subprocess.run([shell, "-c", "\n".join([options, *self.job["script"]])], env=environment,
+                              cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S, check=False)
+
+
+@unittest.skipIf(yaml is None, "needs python3-yaml")
+class ComponentTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.release = os.path.join(self.folder, "release")
+        os.mkdir(self.release)
+        self.archive = make_release(self.release)
+
+    def component(self, command, **inputs):
+        inputs = {"url": "file://" + self.release, "version": VERSION, "image": "sdk", "out": "reports",
+                  "options": "--only 'pctx.*'"} | inputs
+        return Component(self.folder, command=command, **inputs)
+
+    def test_a_job_that_passes(self):
+        component = self.component(GOOD, **{"job-name": "context: sharing", "stage": "check"})
+        self.assertEqual((component.name, component.job["stage"], component.job["image"]),
+                         ("context: sharing", "check", "sdk"))
+        done = component.run("sh")
+        self.assertEqual(done.returncode, 0, done.stdout)
+        artifacts = component.job["artifacts"]
+        self.assertEqual((artifacts["when"], artifacts["paths"]), ("always", ["reports"]))
+        self.assertIn("<testsuites", read(self.folder, artifacts["reports"]["junit"]))
+        check_sarif("results.sarif", json.loads(read(self.folder, "reports", "results.sarif")))
+
+    def test_a_job_that_fails(self):
+        done = self.component(WRONG_SIZE).run("bash")
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("FAIL  pctx.header.payload-size", done.stdout)
+
+    @unittest.skipUnless(shutil.which("busybox"), "needs busybox")
+    def test_an_image_with_busybox(self):
+        path = os.path.join(self.folder, "bin")
+        os.mkdir(path)
+        os.symlink(shutil.which("curl"), os.path.join(path, "curl"))
+        for name in ("sh", "awk", "cat", "cut", "mkdir", "mktemp", "mv", "rm", "sha256sum", "tar", "uname"):
+            os.symlink(shutil.which("busybox"), os.path.join(path, name))
+        done = self.component(GOOD, options="--only pctx.header.version").run(os.path.join(path, "sh"), path)
+        self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_its_inputs(self):
+        bad = f"{WRITER} --bad pctx.header.timestamp-nanoseconds"
+        self.assertEqual(self.component(bad).run("sh").returncode, 0)
+        self.assertEqual(self.component(bad, strict=True).run("sh").returncode, 1)
+        done = self.component(GOOD, expect="no-such-file").run("sh")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("no-such-file", done.stdout)
+        self.assertEqual(self.component("'").run("sh").returncode, 2)
+        for wrong in ({"mode": "judge"}, {"version": "main"}, {"strict": "yes"}, {"image": None}):
+            with self.subTest(str(wrong)), self.assertRaises(ValueError):
+                self.component(GOOD, **wrong)
+
+    def test_the_program_is_judged_as_without_the_job(self):
+        done = self.component("sh -c 'echo \"two  words\" \"$HOME\"; env; exit 0'").run("sh")
+        self.assertIn(f"two  words {os.environ['HOME']}\n", done.stdout)
+        self.assertNotIn("CTXCONF_JOB", done.stdout)
+        self.assertEqual(done.returncode, 4, done.stdout)
+
+    def test_a_release_that_is_not_what_it_says(self):
+        with open(self.archive, "ab") as file:
+            file.write(b"x")
+        done = self.component(GOOD).run("sh")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("has another checksum", done.stdout)
+        self.assertFalse(os.path.exists(os.path.join(self.folder, "reports")))
+
+    def test_the_template_has_the_same_installer_and_version_as_the_repository(self):
+        component = self.component(GOOD)
+        copy = re.search(r"<<'END_OF_INSTALL_RELEASE'\n(.*)^END_OF_INSTALL_RELEASE$", component.job["script"][0],
+                         re.S | re.M)
+        self.assertEqual(copy.group(1), read(SOURCE, "scripts", "install-release"),
+                         "copy scripts/install-release to templates/ctxconf.yml")
+        self.assertIn(f"default: {own_version()}\n", read(SOURCE, "templates", "ctxconf.yml"))
+
+
 class ReferenceTest(unittest.TestCase):
-    """What GitHub itself would refuse, where their linters are installed."""
+    """What GitHub and GitLab themselves would refuse, where their linters are installed."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -322,6 +438,9 @@ class ReferenceTest(unittest.TestCase):
         for number, text in enumerate(self.workflows_of_the_docs()):
             self.write(f"workflow{number}.yml", text)
             files.append((f"workflow{number}.yml", "vendor.github-workflows"))
+        for number, part in enumerate(yaml.safe_load_all(read(SOURCE, "templates", "ctxconf.yml"))):
+            self.write(f"part{number}.yml", yaml.safe_dump(part))
+            files.append((f"part{number}.yml", "vendor.gitlab-ci"))
         for file, schema in files:
             self.assertEqual(self.lint("check-jsonschema", "--builtin-schema", schema, file), "", file)
 
