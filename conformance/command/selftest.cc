@@ -1,6 +1,8 @@
 // The selftest: each mutant must be caught by the requirements that it breaks and by no others; no
 // requirement may report a legal variant.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -9,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -32,7 +35,9 @@
 #include "conformance/judge/judge.h"
 #include "conformance/report/escape.h"
 #include "conformance/report/result_json.h"
+#include "conformance/text/json_line.h"
 #include "conformance/verdict/exit_code.h"
+#include "conformance/version.h"
 #include "sys/child.h"
 #include "sys/ending_signals.h"
 #include "sys/fd.h"
@@ -49,6 +54,8 @@ struct SelftestCommand {
   unsigned jobs = 0;                  // 0: kJobsPerProcessor
   bool all_scenes = false;
   std::optional<std::uint64_t> shaken;  // the seed
+  double timeout_scale = 1;
+  std::string json;  // a file for VerdictLines; empty: none
   bool verbose = false;
 };
 
@@ -67,6 +74,7 @@ constexpr int kCannotBeShownHere = 77;
 constexpr std::size_t kProgramsForOneWhole = 4;
 // Most programs wait for time to pass, and use little of it.
 constexpr unsigned kJobsPerProcessor = 3;
+constexpr std::chrono::seconds kDeadline(180);  // of one run of ctxconf
 
 struct Entry {
   std::string name;
@@ -199,6 +207,7 @@ struct Runs {
   std::string scratch;
   int interrupt = -1;  // readable once a signal asks to end
   std::optional<std::uint64_t> shaken;
+  double timeout_scale = 1;
 };
 
 // The ctxconf command line for an entry; `dir` gets its results.
@@ -213,6 +222,9 @@ std::vector<std::string> command_line(const Entry& entry, const Runs& runs, cons
     return out;
   }
   out.insert(out.end(), entry.wrap_args.begin(), entry.wrap_args.end());
+  if (runs.timeout_scale != 1) {
+    out.insert(out.end(), {"--timeout-scale", fmt::format("{}", runs.timeout_scale)});
+  }
   const auto is_race = [](const std::string& arg) { return arg.starts_with("--race"); };
   if (entry.command == "run" && std::ranges::none_of(entry.wrap_args, is_race)) {
     out.insert(out.end(), {"--race", kShortRace});
@@ -371,7 +383,8 @@ sys::Result<Ran> run_ctxconf(const Entry& entry, const Runs& runs, const std::st
                              bool slowly) {
   sys::ChildOptions child;
   child.argv = command_line(entry, runs, dir, slowly);
-  child.deadline = std::chrono::seconds(180);
+  child.deadline =
+      std::chrono::duration_cast<std::chrono::milliseconds>(kDeadline * runs.timeout_scale);
   child.interrupt = runs.interrupt;
   CTX_ASSIGN_OR_RETURN(ran, sys::run_child(child));
   const auto text = read_file(dir + "/result.json", kLongestResultJson);
@@ -447,6 +460,70 @@ const char* word(Verdict v) {
   }
   return "BROKEN";
 }
+
+const char* json_word(Verdict v) {
+  switch (v) {
+    case Verdict::kKilled:
+      return "killed";
+    case Verdict::kClean:
+      return "clean";
+    case Verdict::kMissed:
+      return "missed";
+    case Verdict::kFalseAlarm:
+      return "false-alarm";
+    case Verdict::kSkipped:
+      return "skipped";
+    case Verdict::kBroken:
+      return "broken";
+  }
+  return "broken";
+}
+
+// A file with a line of JSON about this host, and one about each program as soon as it is judged,
+// so that a selftest which does not end leaves what it knows.
+class VerdictLines {
+ public:
+  // An empty path: nothing is written.
+  static sys::Result<VerdictLines> open(const std::string& path, std::size_t programs) {
+    VerdictLines out;
+    if (path.empty()) return out;
+    out.file_ = sys::Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!out.file_.is_open()) return sys::fail("open", errno, path);
+    utsname host{};
+    uname(&host);
+    out.write({{"kind", "selftest"},
+               {"suite_version", kVersionText},
+               {"commit", kCommitText},
+               {"kernel", host.release},
+               {"arch", host.machine},
+               {"programs", programs}});
+    return out;
+  }
+
+  void add(const Entry& e, const Outcomes& o) {
+    if (!file_.is_open()) return;
+    const std::chrono::duration<double> time = o.time;
+    nlohmann::ordered_json line = {{"kind", "program"},
+                                   {"name", e.name},
+                                   {"mutant", e.mutant},
+                                   {"command", e.command},
+                                   {"verdict", json_word(o.verdict)},
+                                   {"seconds", std::round(time.count() * 1000) / 1000}};
+    if (!o.text.empty()) line["text"] = json_text(o.text);
+    write(line);
+  }
+
+  // Of the first line that could not be written; 0: all were.
+  int error() const { return error_; }
+
+ private:
+  void write(const nlohmann::ordered_json& line) {
+    if (error_ == 0) error_ = sys::write_all(file_.get(), dumped(line) + "\n");
+  }
+
+  sys::Fd file_;
+  int error_ = 0;
+};
 
 // What the programs prove about one requirement.
 struct Proof {
@@ -562,6 +639,25 @@ void print_totals(const std::map<Verdict, int>& counts,
   }
 }
 
+// The programs that are to be judged. Returns 0, or the exit code after a complaint.
+int read_zoo(const SelftestCommand& c, const std::string& directory, std::vector<Entry>& zoo) {
+  for (const char* name : kZoo) {
+    const auto text = read_file(directory + "/" + name, 16U << 20U);
+    if (!text) {
+      return complain(kExitUsage, "selftest: " + sys::to_string(text.error()), kHowToNameZoo);
+    }
+    auto entries = parse_zoo(*text, name, c.all_scenes);
+    if (!entries) return complain(kExitUsage, sys::to_string(entries.error()));
+    zoo.insert(zoo.end(), entries->begin(), entries->end());
+  }
+  std::erase_if(zoo, [&](const Entry& e) {
+    return (!c.only.empty() && !any_glob_matches(c.only, e.name)) ||
+           (!c.commands.empty() && std::ranges::find(c.commands, e.command) == c.commands.end());
+  });
+  if (zoo.empty()) return complain(kExitUsage, "selftest: --only and --command match no program");
+  return 0;
+}
+
 int selftest(const SelftestCommand& c) {
   std::error_code error;
   const std::string self = fs::read_symlink("/proc/self/exe", error).string();
@@ -573,23 +669,15 @@ int selftest(const SelftestCommand& c) {
     directory = *found;
   }
   std::vector<Entry> zoo;
-  for (const char* name : kZoo) {
-    const auto text = read_file(directory + "/" + name, 16U << 20U);
-    if (!text) {
-      return complain(kExitUsage, "selftest: " + sys::to_string(text.error()), kHowToNameZoo);
-    }
-    auto entries = parse_zoo(*text, name, c.all_scenes);
-    if (!entries) return complain(kExitUsage, sys::to_string(entries.error()));
-    zoo.insert(zoo.end(), entries->begin(), entries->end());
-  }
+  if (const int code = read_zoo(c, directory, zoo); code != 0) return code;
   const bool whole = c.only.empty() && c.commands.empty();
-  std::erase_if(zoo, [&](const Entry& e) {
-    return (!c.only.empty() && !any_glob_matches(c.only, e.name)) ||
-           (!c.commands.empty() && std::ranges::find(c.commands, e.command) == c.commands.end());
-  });
-  if (zoo.empty()) return complain(kExitUsage, "selftest: --only and --command match no program");
   if (std::ranges::any_of(zoo, [](const Entry& e) { return e.command != "elf"; })) {
     if (const int code = check_ptrace("selftest"); code != 0) return code;
+  }
+  auto lines = VerdictLines::open(c.json, zoo.size());
+  if (!lines) {
+    return complain(kExitUsage, "selftest: --json: " + sys::to_string(lines.error()),
+                    "name a file in a directory that exists and that you may write to");
   }
 
   // A signal that asks this process to end first ends its children and removes its folder.
@@ -605,7 +693,8 @@ int selftest(const SelftestCommand& c) {
                   .directory = directory,
                   .scratch = scratch,
                   .interrupt = interrupt.get(),
-                  .shaken = c.shaken};
+                  .shaken = c.shaken,
+                  .timeout_scale = c.timeout_scale};
   std::vector<Outcomes> outcomes(zoo.size());
   std::atomic<std::size_t> next = 0;
   std::atomic<std::size_t> done = 0;
@@ -615,8 +704,9 @@ int selftest(const SelftestCommand& c) {
     for (std::size_t i = next++; i < zoo.size() && signals.pending() == 0; i = next++) {
       outcomes[i] = judge_entry(zoo[i], runs);
       ++done;
+      const std::scoped_lock lock(output);
+      if (signals.pending() == 0) lines->add(zoo[i], outcomes[i]);
       if (progress) {
-        const std::scoped_lock lock(output);
         tell(fmt::format("\r\033[K{} of {} {}\r", done.load(), zoo.size(), zoo[i].name));
       }
     }
@@ -654,6 +744,10 @@ int selftest(const SelftestCommand& c) {
   print_totals(counts, whole ? std::optional(requirements) : std::nullopt);
   const bool clean = counts[Verdict::kMissed] == 0 && counts[Verdict::kFalseAlarm] == 0 &&
                      counts[Verdict::kBroken] == 0 && requirements.unproven == 0;
+  if (lines->error() != 0) {
+    return complain(kExitUnreachable,
+                    "selftest: cannot write " + c.json + ": " + std::strerror(lines->error()));
+  }
   return clean ? kExitClean : kExitFailed;
 }
 
@@ -687,6 +781,12 @@ Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
   sub->add_flag("-v", o->selftest.verbose,
                 "print a line for every program and every requirement, not only for those judged "
                 "wrongly or skipped");
+  auto* json = sub->add_option("--json", o->selftest.json,
+                               "write a line of JSON about each program to this file as soon as "
+                               "it is judged");
+  auto* scale = sub->add_option("--timeout-scale", o->selftest.timeout_scale,
+                                "multiply every time limit by this factor")
+                    ->check(CLI::Range(0.01, 1000.0));
   auto* generate = sub->add_option(
       "--generate", o->generated.count,
       "generate N legal programs and N that deviate in one way, and judge these instead");
@@ -702,18 +802,23 @@ Command selftest_command(CLI::App& app, const Words& /*command_line*/) {
   sub->add_option("--script", o->generated.scripts,
                   "judge these scripts or folders; the first line of a script says what it breaks")
       ->allow_extra_args(false)
-      ->excludes(generate);
+      ->excludes(generate, json, scale);
+  generate->excludes(json, scale);
   sub->footer(
       "Exit codes: 0 every verdict is right, 1 a verdict is wrong, a program could not be judged,\n"
       "or a requirement caught no broken program, 2 usage, or a file that cannot be read or is\n"
-      "malformed, 3 /proc is not mounted, no process can be started or traced, or stdout, a\n"
-      "script for --keep or a file in TMPDIR could not be written, 70 a bug in ctxconf.");
+      "malformed, 3 /proc is not mounted, no process can be started or traced, or stdout, the\n"
+      "file of --json, a script for --keep or a file in TMPDIR could not be written, 70 a bug in\n"
+      "ctxconf.");
 
   return {.app = sub,
           .run =
               [o, generate](const Words& /*program*/) {
                 if (!o->generated.show) {
                   if (const int code = check_children("selftest"); code != 0) return code;
+                }
+                if (!std::isfinite(o->selftest.timeout_scale)) {
+                  return complain(kExitUsage, "--timeout-scale: not a number");
                 }
                 if (o->selftest.shaken) sys::begin_shaking(*o->selftest.shaken);
                 if (generate->count() == 0 && o->generated.scripts.empty()) {

@@ -2146,6 +2146,44 @@ class CatalogueTest(Case):
                               "^ +process_writer was not built$", "^ +driven_process_writer was not built$",
                               ", 0 missed, .* 2 could not be judged$"])
 
+    def test_selftest_writes_a_line_about_each_program(self):
+        only = ("--only", "bad_header_version", "--only", "good_default", "--only", "bad_driven_update_visible")
+        self.expect_exit(CLEAN, "selftest", "--json", "lines", "--timeout-scale", "2", "--dir", BIN, *only)
+        with open(self.path("lines"), encoding="ascii") as f:
+            host, *programs = map(json.loads, f)
+        self.assertEqual({name: host[name] for name in ("kind", "kernel", "arch", "programs")}, {
+            "kind": "selftest", "kernel": os.uname().release, "arch": os.uname().machine, "programs": 3})
+        self.assertEqual({(p["kind"], p["name"], p["mutant"], p["command"], p["verdict"]) for p in programs}, {
+            ("program", "bad_header_version", True, "wrap", "killed"), ("program", "good_default", False, "wrap", "clean"),
+            ("program", "bad_driven_update_visible", True, "run", "killed")})
+
+    def test_selftest_gives_programs_as_much_time_as_it_is_told(self):
+        for name in os.listdir(BIN):
+            if name.endswith("mutants.json"):
+                self.write(name, '{"version": 1, "mutants": []}')
+        self.write("mutants.json", json.dumps({"version": 1, "mutants": [
+            {"name": "endless", "kind": "variant", "program": "endless"},
+            {"name": "judged_for_hours", "kind": "variant", "program": "endless", "wrap_args": ["--for=6000s"]}]}))
+        self.write("endless", "#!/bin/sh\nexec sleep 600\n", mode=0o755)
+        self.write("lines", "of an earlier run\n" * 100)
+        # wrap ends the one after 3 s, and selftest ends the wrap of the other after 1.8 s.
+        for scale, name, text in (("0.1", "endless", "killed by SIGTERM (by ctxconf)"), ("0.01", "judged_for_hours", "no result")):
+            with self.subTest(name):
+                self.expect_exit(FAILED, "selftest", "--json", "lines", "--timeout-scale", scale, "--dir", self.dir, "--only", name)
+                program = json.loads(self.read("lines").splitlines()[1])
+                self.assertEqual((program["name"], program["mutant"], program["verdict"]), (name, False, "broken"))
+                self.assertIn(text, program["text"])
+                self.assert_nothing_runs()
+
+    def test_selftest_lines_that_cannot_be_written(self):
+        only = ("--dir", BIN, "--only", "bad_header_version")
+        self.complains(USAGE, "selftest", "--json", "absent/lines", *only, about=["--json: open: absent/lines"])
+        self.expect_exit(UNREACHABLE, "selftest", "--json", "/dev/full", *only,
+                         err="^ctxconf: selftest: cannot write /dev/full: No space left", out="^1 broken programs killed")
+        self.complains(USAGE, "selftest", "--timeout-scale", "nan", *only, about=["timeout-scale"])
+        self.complains(USAGE, "selftest", "--json", "lines", "--generate", "1", about=["--json"])
+        self.complains(USAGE, "selftest", "--timeout-scale", "2", "--script", "s", about=["--timeout-scale"])
+
     def test_capabilities_and_doctor(self):
         self.expect_exit(CLEAN, "list", "--capabilities", out="^(yes|no) +ptrace ")
         out = self.expect_exit(CLEAN, "doctor", out=["^ctxconf wrap +works", "^ctxconf attach ", "^(yes|no) +same-user ",
