@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 SCRIPT = pathlib.Path(sys.argv.pop(1)) / "scripts/in-vm"
 
@@ -76,8 +77,29 @@ class InVm(unittest.TestCase):
         self.assertEqual(done.stdout, "|".join(["-c", 'cd "$0" || exit 125; exec "$@"', "/a b", *words, ""]))
         subprocess.run(["sh", "-n"], input=script, text=True, check=True)
 
+    def test_a_changed_configuration_is_another_kernel(self):
+        machine = in_vm.MACHINES["aarch64"]
+        for name in ("all", "arm64"):
+            (self.folder / name).write_text("CONFIG_PCI=y\n")
+        with unittest.mock.patch.object(in_vm, "configuration", lambda m: [self.folder / "all", self.folder / m.debian]):
+            first = in_vm.cached("names", machine)
+            self.assertEqual(in_vm.cached("names", machine), first)
+            (self.folder / "arm64").write_text("CONFIG_PCI=y\nCONFIG_SMP=y\n")
+            self.assertNotEqual(in_vm.cached("names", machine), first)
+
+    def test_options_that_linux_does_not_accept(self):
+        accepted = 'CONFIG_PCI=y\nCONFIG_SMP=y\n# CONFIG_VSX is not set\nCONFIG_NAME="a b"\n'
+        self.assertEqual(in_vm.lost_options('# CONFIG_ABSENT=y\nCONFIG_SMP=y\n\nCONFIG_NAME="a b"\n', accepted), [])
+        self.assertEqual(in_vm.lost_options("CONFIG_PC=y\nCONFIG_PCI=y\nCONFIG_VSX=y\n", accepted), ["CONFIG_PC=y", "CONFIG_VSX=y"])
+
+    def test_what_is_missing_is_named_together(self):
+        (self.folder / "there").touch()
+        in_vm.needs({"sh": "dash", str(self.folder / "there"): "there"})
+        with self.assertRaisesRegex(in_vm.Problem, "install --no-install-recommends b-package c-package$"):
+            in_vm.needs({"/absent/c.h": "c-package", "no-such-command": "b-package", "no-such-either": "b-package", "sh": "dash"})
+
     def test_wrong_words_are_usage(self):
-        for words in ([], ["--kernel", "2.6", "true"], ["--arch", "vax", "true"], ["--timeout", "soon", "true"]):
+        for words in ([], ["--"], ["--kernel", "2.6", "true"], ["--arch", "vax", "true"], ["--timeout", "soon", "true"]):
             done = subprocess.run([SCRIPT, *words], capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 125, words)
             self.assertIn("usage: in-vm", done.stderr)
@@ -90,9 +112,10 @@ class WithMachines(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        (self.folder / "kernels/debian-6.12-amd64/modules").mkdir(parents=True)
-        for name in ("vmlinuz", "busybox"):
-            (self.folder / "kernels/debian-6.12-amd64" / name).touch()
+        for kernel in ("debian-6.12-amd64", in_vm.cached("names", in_vm.MACHINES["x86_64"]).name):
+            (self.folder / "kernels" / kernel / "modules").mkdir(parents=True)
+            for name in ("vmlinuz", "busybox"):
+                (self.folder / "kernels" / kernel / name).touch()
         (self.folder / "tmp").mkdir()
 
     def qemu(self, body):
@@ -102,7 +125,7 @@ class WithMachines(unittest.TestCase):
         path.write_text(f'#!/bin/sh\nfor w; do case $w in file:*) log=${{w#file:}};; esac; done\n{body}\n')
         path.chmod(0o755)
 
-    def start(self, *options):
+    def start(self, *options, command=("true",)):
         code = ("import importlib.machinery as m, importlib.util as u, pathlib, sys\n"
                 f"l = m.SourceFileLoader('in_vm', {str(SCRIPT)!r})\n"
                 "v = u.module_from_spec(u.spec_from_loader('in_vm', l)); l.exec_module(v)\n"
@@ -110,11 +133,11 @@ class WithMachines(unittest.TestCase):
                 "v.shutil.which = lambda name: name\n"
                 "sys.exit(v.main())\n")
         return subprocess.Popen(
-            [sys.executable, "-c", code, "--arch", "x86_64", *options, "true"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            [sys.executable, "-c", code, "--arch", "x86_64", *options, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True, env={"PATH": f"{self.folder}/bin:/usr/bin:/bin", "TMPDIR": str(self.folder / "tmp")})
 
-    def run_it(self, *options):
-        process = self.start(*options)
+    def run_it(self, *options, **how):
+        process = self.start(*options, **how)
         out, err = process.communicate(timeout=60)
         self.assertEqual(list((self.folder / "tmp").iterdir()), [])
         return process.returncode, out, err
@@ -122,6 +145,20 @@ class WithMachines(unittest.TestCase):
     def test_exits_as_the_command_does(self):
         self.qemu("echo said; echo 'status: 7' > \"$log\"")
         self.assertEqual(self.run_it(), (7, "said\n", ""))
+
+    def test_the_kernel_that_is_asked_for(self):
+        self.qemu('echo "status: 0" > "$log"; while [ "$1" != -kernel ]; do shift; done; echo "$2"')
+        self.assertRegex(self.run_it()[1], r"/debian-6\.12-amd64/vmlinuz$")
+        self.assertRegex(self.run_it("--kernel", "names")[1], r"/names-amd64-[0-9a-f]{12}/vmlinuz$")
+
+    def test_the_command_may_follow_two_dashes(self):
+        # The initramfs is not compressed, so that it shows the words of the command.
+        self.qemu('echo "status: 0" > "$log"; while [ "$1" != -initrd ]; do shift; done; grep -a "chroot /host" "$2"')
+        for before in ([], ["--"]):
+            with self.subTest(before):
+                _, out, _ = self.run_it(command=[*before, "env", "--", "A=b", "true"])
+                self.assertIn(" env -- A=b true </dev/null", out)
+                self.assertNotIn("-- env", out)
 
     def test_a_machine_that_ends_early(self):
         self.qemu("echo 'no root' > \"$log\"")

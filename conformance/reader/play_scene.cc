@@ -527,12 +527,14 @@ Driven Stage::play() {
 Lack lacking(const Scene& scene, const StageOptions& stage) {
   for (const auto& fact : scene.host) {
     if (fact == "names" && !stage.names_memory) {
-      return {.what = "this kernel does not name anonymous memory",
-              .remedy = "a kernel with CONFIG_ANON_VMA_NAME; scripts/with-names starts one"};
+      return {
+          .what = "this kernel does not name anonymous memory",
+          .remedy = "a kernel with CONFIG_ANON_VMA_NAME; scripts/in-vm --kernel names starts one"};
     }
     if (fact == "shmem-names" && !stage.names_shmem) {
-      return {.what = "this kernel does not name mappings of a memfd",
-              .remedy = "Linux 6.2 with CONFIG_ANON_VMA_NAME; scripts/with-names starts one"};
+      return {
+          .what = "this kernel does not name mappings of a memfd",
+          .remedy = "Linux 6.2 with CONFIG_ANON_VMA_NAME; scripts/in-vm --kernel names starts one"};
     }
     if (fact == "root" && geteuid() != 0) {
       return {.what = "it needs another user, and ctxconf does not run as root",
