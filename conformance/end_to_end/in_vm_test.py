@@ -6,7 +6,9 @@ usage: in_vm_test.py SOURCE_DIR [unittest arguments]
 
 import importlib.machinery
 import importlib.util
+import os
 import pathlib
+import select
 import subprocess
 import sys
 import tempfile
@@ -97,6 +99,17 @@ class InVm(unittest.TestCase):
         in_vm.needs({"sh": "dash", str(self.folder / "there"): "there"})
         with self.assertRaisesRegex(in_vm.Problem, "install --no-install-recommends b-package c-package$"):
             in_vm.needs({"/absent/c.h": "c-package", "no-such-command": "b-package", "no-such-either": "b-package", "sh": "dash"})
+
+    def test_what_a_step_starts_ends_with_it(self):
+        self.assertEqual(in_vm.checked(["echo", "said"]), "said\n")
+        with self.assertRaisesRegex(in_vm.Problem, "sh exited with 3: why$"):
+            in_vm.checked(["sh", "-c", "echo why >&2; exit 3"])
+        read, write = os.pipe()
+        self.addCleanup(os.close, read)
+        with self.assertRaisesRegex(in_vm.Problem, "sh took more than 1 s"):
+            in_vm.checked(["sh", "-c", "sleep 600 & wait"], seconds=1, pass_fds=[write])
+        os.close(write)
+        self.assertEqual(select.select([read], [], [], 60)[0], [read], "sleep still has the pipe")
 
     def test_wrong_words_are_usage(self):
         for words in ([], ["--"], ["--kernel", "2.6", "true"], ["--arch", "vax", "true"], ["--timeout", "soon", "true"]):
