@@ -209,21 +209,24 @@ bool shares_memory_with_maker(pid_t maker_tid) {
   return (flags & CLONE_VM) != 0;
 }
 
-bool is_step_over_call(const siginfo_t& info) {
-  return arch::native::kCallEndsStepTwice && info.si_code == SI_USER && info.si_pid == 0 &&
-         info.si_uid == 0;
-}
+struct StepEnd {
+  arch::StepTrap trap;
+  std::uint64_t pc;
+};
 
-// The address of the thread according to the trap of a single-step; nothing if the signal has
-// another cause. At the beginning of a handler the kernel gives no address.
-std::optional<std::uint64_t> stepped_to(pid_t tid, const siginfo_t& info) {
-  if (arch::native::is_step_code(info.si_code)) {
-    return reinterpret_cast<std::uint64_t>(info.si_addr);
+// Nothing if the SIGTRAP has another cause.
+std::optional<StepEnd> step_end(pid_t tid, const siginfo_t& info, std::uint64_t call_ended_at) {
+  using arch::StepTrap;
+  const arch::TrapCause cause{.code = info.si_code, .sender = info.si_pid, .user = info.si_uid};
+  if (arch::native::step_trap(cause, false) == StepTrap::kNone) return std::nullopt;
+  auto pc = reinterpret_cast<std::uint64_t>(info.si_addr);
+  // The kernel gives no address at the beginning of a signal handler.
+  if (info.si_code != TRAP_TRACE && info.si_code != TRAP_BRKPT) {
+    const auto registers = call_registers(tid);
+    if (!registers) return std::nullopt;
+    pc = registers->pc;
   }
-  if (info.si_code != SIGTRAP && !is_step_over_call(info)) return std::nullopt;
-  const auto registers = call_registers(tid);
-  if (!registers) return std::nullopt;
-  return registers->pc;
+  return StepEnd{arch::native::step_trap(cause, call_ended_at == pc), pc};
 }
 
 // SIGCHLD and the wake-up signals are blocked in this thread and taken one by one.
@@ -661,12 +664,11 @@ bool Tracer::State::trapped(pid_t tid, Task& task) {
   siginfo_t info{};
   if (ptrace(PTRACE_GETSIGINFO, tid, nullptr, &info) != 0) return false;
   if (task.stepping || task.step_owed) {
-    if (const auto pc = stepped_to(tid, info)) {
+    if (const auto end = step_end(tid, info, task.call_ended_at)) {
       task.step_owed = false;
-      const auto call_ended_at =
-          std::exchange(task.call_ended_at, is_step_over_call(info) ? *pc : 0);
-      if (call_ended_at == *pc && task.stepping && !is_step_over_call(info)) {
-        restart(tid, task, 0);  // a step that executed nothing
+      task.call_ended_at = end->trap == arch::StepTrap::kEndOfCall ? end->pc : 0;
+      if (end->trap == arch::StepTrap::kEmptyStep && task.stepping) {
+        restart(tid, task, 0);
         return true;
       }
       // If a step touches a watched word, one trap reports both.
@@ -675,9 +677,9 @@ bool Tracer::State::trapped(pid_t tid, Task& task) {
       const auto touched =
           static_cast<std::uint8_t>((stale ? 0 : words) | std::exchange(task.to_touch, 0));
       if (task.stepping) {
-        hand_out(task, Stepped{tid, task.process, touched, *pc});
+        hand_out(task, Stepped{tid, task.process, touched, end->pc});
       } else if (touched != 0) {
-        hand_out(task, WatchpointHit{tid, task.process, touched, *pc});
+        hand_out(task, WatchpointHit{tid, task.process, touched, end->pc});
       } else {
         // From a call that was interrupted during a step: the trap comes after that stop, although
         // the thread was resumed without a step.

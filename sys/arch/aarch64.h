@@ -10,6 +10,7 @@
 
 #include "sys/arch/call_registers.h"
 #include "sys/arch/compat_program.h"
+#include "sys/arch/step_trap.h"
 #include "sys/arch/syscalls.h"
 
 namespace ctxconf::sys::arch::aarch64 {
@@ -81,11 +82,10 @@ std::uint8_t watched_word(const WatchRegisters& r, std::size_t count, std::uint6
 // The trap comes before the store: the thread must be stepped over it with watchpoints disabled.
 inline constexpr bool kTrapsBeforeStore = true;
 
-// si_code of a SIGTRAP: a single-step has ended. TRAP_BRKPT is a `brk` of the program.
-bool is_step_code(int si_code);
-// When the instruction was a system call, the kernel sends SI_USER from nobody instead
-// (user_single_step_report), and after that the trap of a step that executes nothing.
-inline constexpr bool kCallEndsStepTwice = true;
+// `at_end_of_call`: the last trap was a kEndOfCall, and the thread is still there. When the
+// instruction was a system call, the kernel sends SI_USER from nobody (user_single_step_report),
+// and after that the trap of a step that executes nothing. TRAP_BRKPT is a `brk` of the program.
+StepTrap step_trap(const TrapCause& cause, bool at_end_of_call);
 
 inline constexpr const char* kVdsoClock = "__kernel_clock_gettime";
 // mov x8, #113; svc #0; ret; nop

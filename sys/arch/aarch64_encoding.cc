@@ -171,6 +171,10 @@ std::uint8_t watched_word(const WatchRegisters& r, std::size_t count, std::uint6
   return word;
 }
 
-bool is_step_code(int si_code) { return si_code == TRAP_TRACE; }
+StepTrap step_trap(const TrapCause& cause, bool at_end_of_call) {
+  if (cause.code == SI_USER && cause.sender == 0 && cause.user == 0) return StepTrap::kEndOfCall;
+  if (cause.code != TRAP_TRACE && cause.code != SIGTRAP) return StepTrap::kNone;
+  return at_end_of_call ? StepTrap::kEmptyStep : StepTrap::kStep;
+}
 
 }  // namespace ctxconf::sys::arch::aarch64

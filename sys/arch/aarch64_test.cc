@@ -106,9 +106,24 @@ TEST(Aarch64, KnowsTheWordOfAStore) {
 }
 
 TEST(Aarch64, KnowsTheTrapOfAStep) {
-  EXPECT_TRUE(is_step_code(TRAP_TRACE));
-  EXPECT_FALSE(is_step_code(TRAP_BRKPT)) << "brk";
-  EXPECT_FALSE(is_step_code(TRAP_HWBKPT));
+  const auto trap = [](int code) { return step_trap({.code = code}, false); };
+  EXPECT_EQ(trap(TRAP_TRACE), StepTrap::kStep);
+  EXPECT_EQ(trap(SIGTRAP), StepTrap::kStep) << "at a signal handler";
+  EXPECT_EQ(trap(TRAP_BRKPT), StepTrap::kNone) << "brk";
+  EXPECT_EQ(trap(TRAP_HWBKPT), StepTrap::kNone);
+}
+
+TEST(Aarch64, KnowsBothTrapsOfAStepOverACall) {
+  const TrapCause end{.code = SI_USER, .sender = 0, .user = 0};
+  EXPECT_EQ(step_trap(end, false), StepTrap::kEndOfCall);
+  EXPECT_EQ(step_trap({.code = TRAP_TRACE}, true), StepTrap::kEmptyStep);
+  EXPECT_EQ(step_trap({.code = TRAP_TRACE}, false), StepTrap::kStep) << "it is elsewhere";
+  EXPECT_EQ(step_trap(end, true), StepTrap::kEndOfCall) << "a call that was repeated";
+  EXPECT_EQ(step_trap({.code = TRAP_HWBKPT}, true), StepTrap::kNone);
+  EXPECT_EQ(step_trap({.code = SI_USER, .sender = 7}, false), StepTrap::kNone)
+      << "a process sent it";
+  EXPECT_EQ(step_trap({.code = SI_USER, .sender = 0, .user = 1000}, false), StepTrap::kNone)
+      << "from outside the namespace, and not by root";
 }
 
 TEST(Aarch64, ReadsTheClockByACall) {

@@ -10,6 +10,7 @@
 
 #include "sys/arch/call_registers.h"
 #include "sys/arch/compat_program.h"
+#include "sys/arch/step_trap.h"
 #include "sys/arch/syscalls.h"
 
 namespace ctxconf::sys::arch::x86_64 {
@@ -59,9 +60,8 @@ inline constexpr std::uint64_t kStatusWords = 0xf;
 // The trap comes after the store.
 inline constexpr bool kTrapsBeforeStore = false;
 
-// si_code of a SIGTRAP: a single-step has ended. After a system call the kernel uses TRAP_BRKPT.
-bool is_step_code(int si_code);
-inline constexpr bool kCallEndsStepTwice = false;
+// Never kEndOfCall or kEmptyStep: after a system call the kernel uses TRAP_BRKPT.
+StepTrap step_trap(const TrapCause& cause, bool at_end_of_call);
 
 // How many bytes one round of a rep movs or rep stos stores. `code` has the bytes of the
 // instruction, the first one lowest; nothing if it is another instruction (Intel SDM, volume 2, 2.1

@@ -161,7 +161,10 @@ std::uint64_t write_watch_control(std::size_t count) {
   return control;
 }
 
-bool is_step_code(int si_code) { return si_code == TRAP_TRACE || si_code == TRAP_BRKPT; }
+StepTrap step_trap(const TrapCause& cause, bool /*at_end_of_call*/) {
+  const bool steps = cause.code == TRAP_TRACE || cause.code == TRAP_BRKPT || cause.code == SIGTRAP;
+  return steps ? StepTrap::kStep : StepTrap::kNone;
+}
 
 std::optional<std::uint64_t> repeated_store(std::uint64_t code) {
   bool repeats = false;

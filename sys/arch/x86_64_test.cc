@@ -99,10 +99,13 @@ TEST(X86_64, WatchesWritesOf8Bytes) {
 }
 
 TEST(X86_64, KnowsTheTrapOfAStep) {
-  EXPECT_TRUE(is_step_code(TRAP_TRACE));
-  EXPECT_TRUE(is_step_code(TRAP_BRKPT)) << "after a system call";
-  EXPECT_FALSE(is_step_code(TRAP_HWBKPT));
-  EXPECT_FALSE(is_step_code(SI_KERNEL)) << "int3";
+  const auto trap = [](int code) { return step_trap({.code = code}, false); };
+  EXPECT_EQ(trap(TRAP_TRACE), StepTrap::kStep);
+  EXPECT_EQ(trap(TRAP_BRKPT), StepTrap::kStep) << "after a system call";
+  EXPECT_EQ(trap(SIGTRAP), StepTrap::kStep) << "at a signal handler";
+  EXPECT_EQ(trap(TRAP_HWBKPT), StepTrap::kNone);
+  EXPECT_EQ(trap(SI_KERNEL), StepTrap::kNone) << "int3";
+  EXPECT_EQ(trap(SI_USER), StepTrap::kNone);
 }
 
 std::optional<std::uint64_t> stored_by(std::initializer_list<std::uint8_t> bytes) {
