@@ -361,13 +361,18 @@ struct Tracer::State {
     bool exiting = false;
     bool interrupting = false;  // the user has asked for an Interrupted
     bool watched = false;       // it has, or had, armed watchpoints in this image
+    bool armed = false;         // it has them, although they may be disabled until its next stop
     bool stale_hit = false;     // a pending trap is about the words that it watched before
     // For a trap before its store: the words that the store will touch. The thread is stepped over
     // the store with its watchpoints disabled.
     std::uint8_t to_touch = 0;
-    std::uint64_t store_at = 0;  // the address of that store
-    bool silent = false;         // appeared after a kill: gets no events and is not resumed
-    std::optional<int> held;     // a stop that came before the user's answer to the last one
+    std::uint64_t store_at = 0;  // the address of that store; 0: the thread has stopped since
+    void touch(std::uint8_t words, std::uint64_t store) {
+      to_touch = static_cast<std::uint8_t>(to_touch | words);
+      store_at = store;
+    }
+    bool silent = false;      // appeared after a kill: gets no events and is not resumed
+    std::optional<int> held;  // a stop that came before the user's answer to the last one
     // These are used until it is announced:
     pid_t maker = 0;
     bool shares_memory = false;
@@ -383,7 +388,9 @@ struct Tracer::State {
       if (event_of(status) == 0 && WSTOPSIG(status) == SIGSTOP) stop_signal = true;
     }
   };
-  static bool moves_by_step(const Task& task) { return task.stepping || task.to_touch != 0; }
+  static bool moves_by_step(const Task& task) {
+    return task.stepping || task.to_touch != 0 || task.store_at != 0;
+  }
   struct FirstStop {
     int status = 0;
     Clock::time_point since;
@@ -596,11 +603,11 @@ void Tracer::State::dispatch(pid_t pid, int status) {
 
 void Tracer::State::stopped(pid_t tid, Task& task, int status) {
   const int signo = WSTOPSIG(status);
-  if (task.to_touch != 0) {
-    arch::enable_watches(tid);
+  if (const auto store = std::exchange(task.store_at, 0); store != 0) {
+    if (task.armed) arch::enable_watches(tid);
     // Another event came first: the store has not happened yet, and traps again.
     const auto registers = call_registers(tid);
-    if (registers && registers->pc == task.store_at) task.to_touch = 0;
+    if (registers && registers->pc == store) task.to_touch = 0;
   }
   switch (event_of(status)) {
     case PTRACE_EVENT_STOP:
@@ -673,7 +680,8 @@ bool Tracer::State::trapped(pid_t tid, Task& task) {
       }
       // If a step touches a watched word, one trap reports both.
       const bool stale = std::exchange(task.stale_hit, false);
-      const std::uint8_t words = task.watched ? arch::take_touched(tid, info) : 0;
+      const std::uint8_t words =
+          task.watched ? arch::take_touched(tid, info).value_or(0) : std::uint8_t{0};
       const auto touched =
           static_cast<std::uint8_t>((stale ? 0 : words) | std::exchange(task.to_touch, 0));
       if (task.stepping) {
@@ -691,8 +699,8 @@ bool Tracer::State::trapped(pid_t tid, Task& task) {
   if (info.si_code != TRAP_HWBKPT || !task.watched) return false;
   const bool stale = std::exchange(task.stale_hit, false);
   // A program can forge such a signal: then no word is touched.
-  const std::uint8_t words = arch::take_touched(tid, info);
-  if (words == 0) {
+  const auto words = arch::take_touched(tid, info);
+  if (!words) {
     // If traps come before the store, one may also be about words that are no longer watched.
     const bool is_late = stale || arch::native::kTrapsBeforeStore;
     if (is_late) restart(tid, task, 0);
@@ -701,15 +709,14 @@ bool Tracer::State::trapped(pid_t tid, Task& task) {
   if (arch::native::kTrapsBeforeStore) {
     const auto registers = call_registers(tid);
     if (registers && arch::disable_watches(tid)) {
-      task.to_touch = words;
-      task.store_at = registers->pc;
+      task.touch(*words, registers->pc);
     }
     restart(tid, task, 0);
     return true;
   }
   // si_addr is the program counter.
   hand_out(task,
-           WatchpointHit{tid, task.process, words, reinterpret_cast<std::uint64_t>(info.si_addr)});
+           WatchpointHit{tid, task.process, *words, reinterpret_cast<std::uint64_t>(info.si_addr)});
   return true;
 }
 
@@ -815,8 +822,10 @@ void Tracer::State::execed(pid_t pid, Task& task, int status) {
   task.step_owed = false;
   task.call_ended_at = 0;
   task.watched = false;
+  task.armed = false;
   task.stale_hit = false;
   task.to_touch = 0;
+  task.store_at = 0;
   hand_out(task, Execed{pid, message ? static_cast<pid_t>(*message) : pid});
 }
 
@@ -1184,8 +1193,11 @@ Result<> Tracer::watch(pid_t tid, const WatchedWords& words) {
   // The trap of a store can still be pending after this stop.
   if (it->second.watched && arch::take_touched(tid) != 0) it->second.stale_hit = true;
   it->second.to_touch = 0;
+  it->second.store_at = 0;
+  it->second.armed = false;
   if (arch::set_watches(tid, words)) {
     it->second.watched = true;
+    it->second.armed = true;
     return {};
   }
   const int err = errno;
@@ -1201,6 +1213,7 @@ Result<> Tracer::unwatch(pid_t tid) {
   if (it == state_->tasks.end() || !it->second.watched) return {};
   if (!it->second.handed_out) return fail("unwatch", EINVAL, pid_text(tid) + " is not stopped");
   if (arch::disable_watches(tid)) {
+    it->second.armed = false;
     it->second.watched = arch::may_be_due(tid);
     return {};
   }

@@ -79,6 +79,19 @@ std::uint32_t write_watch_control();
 // Which of the first `count` words a store touched whose address was `fault`: the word that
 // contains it, or the nearest word if the store begins before it. The processor reports only one.
 std::uint8_t watched_word(const WatchRegisters& r, std::size_t count, std::uint64_t fault);
+
+struct StoredBytes {
+  std::uint64_t from = 0;
+  std::uint64_t size = 0;
+};
+// What the instruction stores, by the registers before it (Arm ARM, C4.1). Nothing if it is no
+// store, or one whose size is not in its encoding (SVE, SME, `cpy`, `set`). `zeroed`: the bytes of
+// a `dc zva`, 0 if not known.
+std::optional<StoredBytes> stored_by(std::uint32_t code, const GeneralRegisters& before,
+                                     std::uint64_t zeroed);
+// All of the first `count` words that such a store touches.
+std::uint8_t touched_words(const WatchRegisters& r, std::size_t count, StoredBytes stored);
+
 // The trap comes before the store: the thread must be stepped over it with watchpoints disabled.
 inline constexpr bool kTrapsBeforeStore = true;
 

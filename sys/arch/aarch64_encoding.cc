@@ -74,6 +74,9 @@ constexpr CallPair kArmNatives[] = {
 constexpr std::uint64_t kLongestStore = 256;
 constexpr std::uint64_t kWord = 8;
 
+// The processor ignores the highest byte of a program's address.
+constexpr std::uint64_t without_tag(std::uint64_t address) { return address & ~(0xffULL << 56U); }
+
 }  // namespace
 
 // The thread pointer, tpidr_el0, is set without the kernel.
@@ -154,6 +157,7 @@ std::uint32_t write_watch_control() {
 }
 
 std::uint8_t watched_word(const WatchRegisters& r, std::size_t count, std::uint64_t fault) {
+  fault = without_tag(fault);
   std::uint64_t nearest = kLongestStore;
   std::uint8_t word = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -169,6 +173,18 @@ std::uint8_t watched_word(const WatchRegisters& r, std::size_t count, std::uint6
     }
   }
   return word;
+}
+
+std::uint8_t touched_words(const WatchRegisters& r, std::size_t count, StoredBytes stored) {
+  std::uint8_t words = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::uint64_t begin = r.watches[i].address;
+    const std::uint64_t from = without_tag(stored.from);
+    if (from < begin + kWord && begin < from + stored.size) {
+      words = static_cast<std::uint8_t>(words | 1U << i);
+    }
+  }
+  return words;
 }
 
 StepTrap step_trap(const TrapCause& cause, bool at_end_of_call) {

@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <cstring>
+#include <utility>
 
 namespace ctxconf::sys::arch::aarch64 {
 namespace {
@@ -103,6 +104,84 @@ TEST(Aarch64, KnowsTheWordOfAStore) {
   EXPECT_EQ(watched_word(r, 4, 0xe00), 0U) << "no store is that long";
   r.watches[3].address = 0x1000;
   EXPECT_EQ(watched_word(r, 4, 0x1000), 0b1001U) << "one word, watched twice";
+}
+
+TEST(Aarch64, KnowsTheBytesOfAStore) {
+  GeneralRegisters r{};
+  r.x[5] = 0x1000;
+  r.sp = 0x2000;
+  const auto stored = [&](std::uint32_t code) {
+    const auto s = stored_by(code, r, 64);
+    return s ? std::pair(s->from, s->size) : std::pair<std::uint64_t, std::uint64_t>();
+  };
+  const auto bytes = [](std::uint64_t from, std::uint64_t size) { return std::pair(from, size); };
+  EXPECT_EQ(stored(0xf90008a0), bytes(0x1010, 8)) << "str x0, [x5, #16]";
+  EXPECT_EQ(stored(0xb80044a0), bytes(0x1000, 4)) << "str w0, [x5], #4";
+  EXPECT_EQ(stored(0xf8008ca0), bytes(0x1008, 8)) << "str x0, [x5, #8]!";
+  EXPECT_EQ(stored(0xf81f80a0), bytes(0xff8, 8)) << "stur x0, [x5, #-8]";
+  r.x[6] = 2;
+  EXPECT_EQ(stored(0xf82678a0), bytes(0x1010, 8)) << "str x0, [x5, x6, lsl #3]";
+  r.x[6] = 0xffff'fff0;
+  EXPECT_EQ(stored(0xb826c8a0), bytes(0xff0, 4)) << "str w0, [x5, w6, sxtw]";
+  r.x[6] = 0xabcd'0000'0003;
+  EXPECT_EQ(stored(0xb82658a0), bytes(0x100c, 4)) << "str w0, [x5, w6, uxtw #2]";
+  EXPECT_EQ(stored(0x3d000ca0), bytes(0x1003, 1)) << "str b0, [x5, #3]";
+  EXPECT_EQ(stored(0x3d8004a0), bytes(0x1010, 16)) << "str q0, [x5, #16]";
+  EXPECT_EQ(stored(0xa90104a0), bytes(0x1010, 16)) << "stp x0, x1, [x5, #16]";
+  EXPECT_EQ(stored(0x29bf04a0), bytes(0xff8, 8)) << "stp w0, w1, [x5, #-8]!";
+  EXPECT_EQ(stored(0xadbf07e0), bytes(0x1fe0, 32)) << "stp q0, q1, [sp, #-32]!";
+  EXPECT_EQ(stored(0x6c8104a0), bytes(0x1000, 16)) << "stp d0, d1, [x5], #16";
+  EXPECT_EQ(stored(0xa80004a0), bytes(0x1000, 16)) << "stnp x0, x1, [x5]";
+  EXPECT_EQ(stored(0x690084a0), bytes(0x1010, 16)) << "stgp x0, x1, [x5, #16]";
+  EXPECT_EQ(stored(0xc89ffca0), bytes(0x1000, 8)) << "stlr x0, [x5]";
+  EXPECT_EQ(stored(0x089ffca0), bytes(0x1000, 1)) << "stlrb w0, [x5]";
+  EXPECT_EQ(stored(0xd91f80a0), bytes(0xff8, 8)) << "stlur x0, [x5, #-8]";
+  EXPECT_EQ(stored(0xc8007ca2), bytes(0x1000, 8)) << "stxr w0, x2, [x5]";
+  EXPECT_EQ(stored(0x882304a0), bytes(0x1000, 8)) << "stxp w3, w0, w1, [x5]";
+  EXPECT_EQ(stored(0xc82384a0), bytes(0x1000, 16)) << "stlxp w3, x0, x1, [x5]";
+  EXPECT_EQ(stored(0x88a07ca1), bytes(0x1000, 4)) << "cas w0, w1, [x5]";
+  EXPECT_EQ(stored(0x4860fca2), bytes(0x1000, 16)) << "caspal x0, x1, x2, x3, [x5]";
+  EXPECT_EQ(stored(0xf8e000a1), bytes(0x1000, 8)) << "ldaddal x0, x1, [x5]";
+  EXPECT_EQ(stored(0x382080a1), bytes(0x1000, 1)) << "swpb w0, w1, [x5]";
+  EXPECT_EQ(stored(0x4c00a0a0), bytes(0x1000, 32)) << "st1 {v0.16b, v1.16b}, [x5]";
+  EXPECT_EQ(stored(0x0c9f70a0), bytes(0x1000, 8)) << "st1 {v0.8b}, [x5], #8";
+  EXPECT_EQ(stored(0x4c0000a0), bytes(0x1000, 64)) << "st4 {v0.16b-v3.16b}, [x5]";
+  EXPECT_EQ(stored(0x0c0040a0), bytes(0x1000, 24)) << "st3 {v0.8b-v2.8b}, [x5]";
+  EXPECT_EQ(stored(0x4d0084a0), bytes(0x1000, 8)) << "st1 {v0.d}[1], [x5]";
+  EXPECT_EQ(stored(0x0d2090a0), bytes(0x1000, 8)) << "st2 {v0.s, v1.s}[1], [x5]";
+  EXPECT_EQ(stored(0x0d2024a0), bytes(0x1000, 4)) << "st4 {v0.b-v3.b}[1], [x5]";
+  r.x[5] = 0x1033;
+  EXPECT_EQ(stored(0xd50b7425), bytes(0x1000, 64)) << "dc zva, x5";
+  EXPECT_FALSE(stored_by(0xd50b7425, r, 0)) << "dc zva, and its size is not known";
+}
+
+TEST(Aarch64, KnowsNoBytesOfOtherInstructions) {
+  const GeneralRegisters r{};
+  EXPECT_FALSE(stored_by(0xf94000a0, r, 64)) << "ldr x0, [x5]";
+  EXPECT_FALSE(stored_by(0xad4004a0, r, 64)) << "ldp q0, q1, [x5]";
+  EXPECT_FALSE(stored_by(0xc85f7ca0, r, 64)) << "ldxr x0, [x5]";
+  EXPECT_FALSE(stored_by(0xc8dffca0, r, 64)) << "ldar x0, [x5]";
+  EXPECT_FALSE(stored_by(0xf8bfc0a0, r, 64)) << "ldapr x0, [x5]";
+  EXPECT_FALSE(stored_by(0xf82004a0, r, 64)) << "ldraa x0, [x5]";
+  EXPECT_FALSE(stored_by(0xf98000a0, r, 64)) << "prfm pldl1keep, [x5]";
+  EXPECT_FALSE(stored_by(0x4c4070a0, r, 64)) << "ld1 {v0.16b}, [x5]";
+  EXPECT_FALSE(stored_by(0x58000000, r, 64)) << "ldr x0, .";
+  EXPECT_FALSE(stored_by(0xf83f90a0, r, 64)) << "st64b x0, [x5]";
+  EXPECT_FALSE(stored_by(0xe400e0a0, r, 64)) << "st1b {z0.b}, p0, [x5]";
+  EXPECT_FALSE(stored_by(0x8b020020, r, 64)) << "add x0, x1, x2";
+  EXPECT_FALSE(stored_by(0xd4000001, r, 64)) << "svc #0";
+}
+
+TEST(Aarch64, KnowsAllWordsOfAStore) {
+  WatchRegisters r{};
+  for (std::size_t i = 0; i < 4; ++i) r.watches[i].address = 0x1000 + 8 * i;
+  EXPECT_EQ(touched_words(r, 4, {0x1000, 16}), 0b0011U);
+  EXPECT_EQ(touched_words(r, 4, {0x100f, 1}), 0b0010U);
+  EXPECT_EQ(touched_words(r, 4, {0x100c, 8}), 0b0110U) << "not aligned";
+  EXPECT_EQ(touched_words(r, 4, {0xff8, 16}), 0b0001U) << "begins before the first word";
+  EXPECT_EQ(touched_words(r, 4, {0xff0, 16}), 0U);
+  EXPECT_EQ(touched_words(r, 4, {0x1020, 8}), 0U);
+  EXPECT_EQ(touched_words(r, 4, {0x5600'0000'0000'1008, 8}), 0b0010U) << "with a tag";
 }
 
 TEST(Aarch64, KnowsTheTrapOfAStep) {

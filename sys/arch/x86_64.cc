@@ -119,7 +119,10 @@ std::uint8_t take_touched(pid_t tid) {
   return words;
 }
 
-std::uint8_t take_touched(pid_t tid, const siginfo_t& /*trap*/) { return take_touched(tid); }
+std::optional<std::uint8_t> take_touched(pid_t tid, const siginfo_t& /*trap*/) {
+  const std::uint8_t words = take_touched(tid);
+  return words == 0 ? std::nullopt : std::optional(words);
+}
 
 bool may_be_due(pid_t tid) {
   const auto status = user_word(tid, debug_register(kStatusRegister));
