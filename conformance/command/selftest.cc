@@ -194,8 +194,8 @@ bool ends_anywhere(const Entry& entry) {
 // machine the looks come late.
 bool has_pauses(const Entry& entry) {
   return entry.command == "wrap" &&
-         (entry.program == "process_writer" || entry.program == "thread_writer" ||
-          entry.program == "ctypes_writer.py");
+         (entry.program == "process_writer" || entry.program == "ctypes_writer.py" ||
+          entry.program.starts_with("thread_"));
 }
 constexpr const char* kLongPause = "3000";  // milliseconds
 constexpr const char* kShortRace = "0.03";  // seconds; for programs that do not test races
