@@ -45,6 +45,7 @@ ctxconf_program(driven_process_writer
   SRCS conformance/testees/driven_process_writer.cc ${driven_process_sources} ${writer_objects}
   DEPS ctxconf_adapter_loop ctxconf_proto PLAIN)
 ctxconf_unity(driven_process_writer)
+target_compile_options(driven_process_writer PRIVATE ${exclusive_atomics})
 ctxconf_program(driven_record_writer SRCS conformance/testees/driven_record_writer.cc
   DEPS ctxconf_adapter_loop ctxconf_proto ctxconf_writer PLAIN)
 set_target_properties(driven_record_writer PROPERTIES ENABLE_EXPORTS ON)

@@ -16,6 +16,12 @@ function(ctxconf_testee_objects name)
   ctxconf_unity(${name})
 endfunction()
 
+# Atomics by load-exclusive and store-exclusive, as where the processor has no others.
+set(exclusive_atomics "")
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  set(exclusive_atomics -march=armv8-a -mno-outline-atomics)
+endif()
+
 ctxconf_testee_sources(writer_sources writer cases clock header memory program protobuf)
 ctxconf_testee_objects(testee_writer ${writer_sources})
 set(writer_objects $<TARGET_OBJECTS:testee_writer>)
@@ -26,6 +32,7 @@ ctxconf_testee_sources(process_sources process
 list(APPEND process_sources conformance/testees/process_writer.cc)
 ctxconf_program(process_writer SRCS ${process_sources} ${writer_objects} DEPS Threads::Threads PLAIN)
 ctxconf_unity(process_writer)
+target_compile_options(process_writer PRIVATE ${exclusive_atomics})
 if(CTXCONF_HAVE_M32)
   ctxconf_program(process_writer_32 SRCS ${process_sources} ${writer_sources} DEPS Threads::Threads PLAIN M32)
   ctxconf_unity(process_writer_32)

@@ -32,6 +32,7 @@
 #include <utility>
 
 #include "sys/access_watchdog.h"
+#include "sys/arch/exclusive.h"
 #include "sys/arch/native.h"
 #include "sys/arch/registers.h"
 #include "sys/arch/watch_registers.h"
@@ -72,6 +73,10 @@ constexpr auto kBusy = milliseconds(100);
 // How long await_step() sleeps for a trap. If the thread waits in a system call, the trap comes
 // later, and next() waits for it.
 constexpr auto kStepPatience = milliseconds(1);
+// A thread that runs through an exclusive attempt for longer waits in it, for another thread. After
+// so many of these it is stepped, so that it reaches the limits of its user.
+constexpr auto kAttemptPatience = milliseconds(50);
+constexpr unsigned kLongAttempts = 20;
 // How often to check for pending wake-up signals: not at every store of a program.
 constexpr auto kWakeUpsAsked = milliseconds(1);
 // After this many steps of one thread, the other threads get their turn.
@@ -371,6 +376,14 @@ struct Tracer::State {
       to_touch = static_cast<std::uint8_t>(to_touch | words);
       store_at = store;
     }
+    // It runs through these instructions to a breakpoint behind them, with its watchpoints
+    // disabled.
+    std::optional<arch::ExclusiveAttempt> attempt;
+    Clock::time_point attempt_began;
+    bool attempt_is_over = false;  // it took too long, and the thread was interrupted
+    unsigned long_attempts = 0;    // since it was resumed without a step
+    // A breakpoint at a load-exclusive: the next attempt there will store to a watched word.
+    std::uint64_t next_attempt = 0;
     bool silent = false;      // appeared after a kill: gets no events and is not resumed
     std::optional<int> held;  // a stop that came before the user's answer to the last one
     // These are used until it is announced:
@@ -430,7 +443,12 @@ struct Tracer::State {
   bool drain();  // false if this process has no children at all
   void dispatch(pid_t pid, int status);
   void stopped(pid_t tid, Task& task, int status);
-  bool trapped(pid_t tid, Task& task);
+  using Attempt = std::optional<arch::ExclusiveAttempt>;
+  bool trapped(pid_t tid, Task& task, const Attempt& ended);
+  bool begin_attempt(pid_t tid, Task& task, const Attempt& attempt);
+  bool reached_breakpoint(pid_t tid, Task& task, const siginfo_t& info, const Attempt& ended);
+  void begin_attempt_here(pid_t tid, Task& task);
+  void interrupt_attempts();
   void made(pid_t maker_tid, Task& maker, int status);
   void execed(pid_t pid, Task& task, int status);
   void ended(pid_t pid, int status);
@@ -603,7 +621,13 @@ void Tracer::State::dispatch(pid_t pid, int status) {
 
 void Tracer::State::stopped(pid_t tid, Task& task, int status) {
   const int signo = WSTOPSIG(status);
-  if (const auto store = std::exchange(task.store_at, 0); store != 0) {
+  const auto attempt = std::exchange(task.attempt, std::nullopt);
+  const bool attempt_is_over = std::exchange(task.attempt_is_over, false);
+  if (attempt) {
+    arch::clear_breakpoints(tid);
+    if (task.armed) arch::enable_watches(tid);
+    if (task.armed) task.touch(arch::result_of(tid, *attempt).words, 0);
+  } else if (const auto store = std::exchange(task.store_at, 0); store != 0) {
     if (task.armed) arch::enable_watches(tid);
     // Another event came first: the store has not happened yet, and traps again.
     const auto registers = call_registers(tid);
@@ -614,6 +638,14 @@ void Tracer::State::stopped(pid_t tid, Task& task, int status) {
       task.in_group_stop = is_group_stop(status);
       if (!task.in_group_stop && std::exchange(task.interrupting, false)) {
         return hand_out(task, Interrupted{tid, task.process});
+      }
+      if (attempt && attempt_is_over) {
+        ++task.long_attempts;
+        const auto registers = call_registers(tid);
+        if (registers && task.stepping) {
+          const auto words = std::exchange(task.to_touch, 0);
+          return hand_out(task, Stepped{tid, task.process, words, registers->pc});
+        }
       }
       return restart(tid, task, 0);
     case PTRACE_EVENT_FORK:
@@ -648,7 +680,7 @@ void Tracer::State::stopped(pid_t tid, Task& task, int status) {
       return restart(tid, task, 0);
   }
   const bool may_be_ours = task.watched || task.stepping || task.step_owed;
-  if (signo == SIGTRAP && may_be_ours && trapped(tid, task)) return;
+  if (signo == SIGTRAP && may_be_ours && trapped(tid, task, attempt)) return;
   if (signo != (SIGTRAP | 0x80)) {
     task.stop = Stop::kSignal;
     return hand_out(task, SignalStop{tid, task.process, signo});
@@ -667,9 +699,10 @@ void Tracer::State::stopped(pid_t tid, Task& task, int status) {
 }
 
 // Whether the SIGTRAP is ours: from a single-step or a watchpoint.
-bool Tracer::State::trapped(pid_t tid, Task& task) {
+bool Tracer::State::trapped(pid_t tid, Task& task, const Attempt& ended) {
   siginfo_t info{};
   if (ptrace(PTRACE_GETSIGINFO, tid, nullptr, &info) != 0) return false;
+  if (reached_breakpoint(tid, task, info, ended)) return true;
   if (task.stepping || task.step_owed) {
     if (const auto end = step_end(tid, info, task.call_ended_at)) {
       task.step_owed = false;
@@ -708,7 +741,9 @@ bool Tracer::State::trapped(pid_t tid, Task& task) {
   }
   if (arch::native::kTrapsBeforeStore) {
     const auto registers = call_registers(tid);
-    if (registers && arch::disable_watches(tid)) {
+    if (registers && begin_attempt(tid, task, arch::attempt_to(tid, registers->pc))) {
+      // After this trap the store fails, and the breakpoint behind it tells so.
+    } else if (registers && arch::disable_watches(tid)) {
       task.touch(*words, registers->pc);
     }
     restart(tid, task, 0);
@@ -718,6 +753,75 @@ bool Tracer::State::trapped(pid_t tid, Task& task) {
   hand_out(task,
            WatchpointHit{tid, task.process, *words, reinterpret_cast<std::uint64_t>(info.si_addr)});
   return true;
+}
+
+// Makes the thread run, when it is resumed, until the attempt is over.
+bool Tracer::State::begin_attempt(pid_t tid, Task& task, const Attempt& attempt) {
+  if (!attempt) return false;
+  if (task.armed && !arch::disable_watches(tid)) return false;
+  if (!arch::set_breakpoints(tid, std::span(attempt->exits).first(attempt->exit_count))) {
+    arch::clear_breakpoints(tid);
+    if (task.armed) arch::enable_watches(tid);
+    return false;
+  }
+  task.attempt = attempt;
+  task.attempt_began = Clock::now();
+  task.next_attempt = 0;
+  return true;
+}
+
+// The same, for a thread that is to be stepped.
+void Tracer::State::begin_attempt_here(pid_t tid, Task& task) {
+  if (!arch::native::kHasExclusives || task.long_attempts >= kLongAttempts) return;
+  const auto registers = call_registers(tid);
+  if (!registers || registers->compat) return;
+  begin_attempt(tid, task, arch::attempt_from(tid, registers->pc));
+}
+
+// Whether the SIGTRAP is that of a breakpoint at the end of an attempt, or at its next one.
+bool Tracer::State::reached_breakpoint(pid_t tid, Task& task, const siginfo_t& info,
+                                       const Attempt& ended) {
+  if (info.si_code != TRAP_HWBKPT || (!ended && task.next_attempt == 0)) return false;
+  const auto registers = call_registers(tid);
+  if (!registers || registers->pc != reinterpret_cast<std::uint64_t>(info.si_addr)) return false;
+  const std::uint64_t pc = registers->pc;
+  if (ended) {
+    const auto exits = std::span(ended->exits).first(ended->exit_count);
+    if (std::ranges::find(exits, pc) == exits.end()) return false;
+    const auto words = std::exchange(task.to_touch, 0);
+    if (task.stepping) {
+      hand_out(task, Stepped{tid, task.process, words, pc});
+      return true;
+    }
+    if (words != 0) {
+      hand_out(task, WatchpointHit{tid, task.process, words, pc});
+      return true;
+    }
+    const bool failed = arch::result_of(tid, *ended).outcome == arch::Attempted::kFailed;
+    if (failed && arch::set_breakpoints(tid, std::array{ended->load})) {
+      task.next_attempt = ended->load;
+    }
+  } else if (pc == task.next_attempt) {
+    arch::clear_breakpoints(tid);
+    task.next_attempt = 0;
+    if (!task.stepping) begin_attempt(tid, task, arch::attempt_from(tid, pc));
+  } else {
+    return false;
+  }
+  restart(tid, task, 0);
+  return true;
+}
+
+// A spin lock's attempt goes on until another thread releases it.
+void Tracer::State::interrupt_attempts() {
+  if (!arch::native::kHasExclusives) return;
+  const auto now = Clock::now();
+  for (auto& [tid, task] : tasks) {
+    if (!task.attempt || task.attempt_is_over || task.at != At::kRunning) continue;
+    if (now - task.attempt_began < kAttemptPatience) continue;
+    task.attempt_is_over = true;
+    ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr);
+  }
 }
 
 void Tracer::State::made(pid_t maker_tid, Task& maker, int status) {
@@ -826,6 +930,8 @@ void Tracer::State::execed(pid_t pid, Task& task, int status) {
   task.stale_hit = false;
   task.to_touch = 0;
   task.store_at = 0;
+  task.long_attempts = 0;
+  task.next_attempt = 0;
   hand_out(task, Execed{pid, message ? static_cast<pid_t>(*message) : pid});
 }
 
@@ -856,10 +962,13 @@ void Tracer::State::ended(pid_t pid, int status) {
 }
 
 void Tracer::State::restart(pid_t tid, Task& task, int signo) {
-  const auto request = task.in_group_stop    ? PTRACE_LISTEN
-                       : task.to_exit        ? PTRACE_SYSCALL
-                       : moves_by_step(task) ? PTRACE_SINGLESTEP
-                                             : PTRACE_CONT;
+  const bool steps = !task.in_group_stop && !task.to_exit && moves_by_step(task);
+  if (steps && !task.attempt && task.to_touch == 0 && task.store_at == 0 && signo == 0)
+    begin_attempt_here(tid, task);
+  const auto request = task.in_group_stop       ? PTRACE_LISTEN
+                       : task.to_exit           ? PTRACE_SYSCALL
+                       : steps && !task.attempt ? PTRACE_SINGLESTEP
+                                                : PTRACE_CONT;
   task.at = task.in_group_stop ? At::kListening : At::kRunning;
   task.stop = Stop::kOther;
   // If waitpid has not returned this stop yet (after a SIGKILL), we must not resume the task. For a
@@ -880,7 +989,7 @@ void Tracer::State::restart(pid_t tid, Task& task, int signo) {
   task.step_owed = task.step_owed || request == PTRACE_SINGLESTEP;
   if (request != PTRACE_SINGLESTEP || signo != 0) task.call_ended_at = 0;
   just_resumed = true;
-  just_stepped = request == PTRACE_SINGLESTEP ? tid : 0;
+  just_stepped = steps ? tid : 0;
 }
 
 // The quickest way to let a tracee run. But while others want the processor, the kernel gives it
@@ -1008,6 +1117,7 @@ Result<> Tracer::State::release(pid_t process) {
       }
       if (!call_registers(tid)) continue;
       arch::disable_watches(tid);
+      if (arch::native::kHasExclusives) arch::clear_breakpoints(tid);
       stopped.insert(tid);
     }
     if (more && Clock::now() >= deadline) return fail("release", ETIMEDOUT, pid_text(process));
@@ -1085,6 +1195,7 @@ Result<std::optional<TraceEvent>> Tracer::next(Clock::time_point deadline) {
       continue;
     }
     s.announce_overdue();
+    s.interrupt_attempts();
     if (!s.events.empty()) continue;
     const auto now = Clock::now();
     if (now >= deadline || s.is_waker_ready()) return std::nullopt;
@@ -1134,6 +1245,7 @@ Result<> Tracer::State::go_on(pid_t tid, int signo, bool stepping) {
   }
   task.handed_out = false;
   task.stepping = stepping;
+  if (!stepping) task.long_attempts = 0;
   if (task.held) {
     raw.emplace_front(tid, *task.held);
     task.held.reset();

@@ -112,9 +112,9 @@ struct WatchpointHit {
   std::uint8_t words = 0;
   std::uint64_t pc = 0;  // of the next instruction, or of the store itself: see is_under_way()
 };
-// After step(): the thread has executed one instruction, one round of a `rep` instruction, or one
-// system call; or it is at the first instruction of a signal handler. The program does not get a
-// signal for it.
+// After step(): the thread has executed one instruction, one round of a `rep` instruction, one
+// attempt to store by load-exclusive and store-exclusive, or one system call; or it is at the first
+// instruction of a signal handler. The program does not get a signal for it.
 struct Stepped {
   pid_t tid = 0;
   pid_t process = 0;

@@ -26,6 +26,8 @@ struct InstructionSet {
   // As in Instruction and InstructionDecoder; left_alone() needs capstone's operands.
   std::string (*barrier)(const DecodedInstruction& i);
   bool (*may_store)(const DecodedInstruction& i);
+  bool (*loads_exclusively)(const DecodedInstruction& i);
+  bool (*stores_exclusively)(const DecodedInstruction& i);
   bool (*left_alone)(const DecodedInstruction& i, std::span<const std::uint64_t> registers,
                      sys::RemoteRange bytes);
 };

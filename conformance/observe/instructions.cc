@@ -65,7 +65,12 @@ InstructionDecoder::~InstructionDecoder() {
 Instruction InstructionDecoder::decode(std::span<const std::byte> code, std::uint64_t pc) const {
   if (state_->insn == nullptr) return {};
   const auto decoded = state_->decode(code, pc);
-  return {.barrier = state_->set->barrier(decoded), .may_store = state_->set->may_store(decoded)};
+  const InstructionSet& set = *state_->set;
+  const bool loads_exclusively = set.loads_exclusively(decoded);
+  return {.barrier = set.barrier(decoded),
+          .may_store = loads_exclusively || set.may_store(decoded),
+          .loads_exclusively = loads_exclusively,
+          .stores_exclusively = set.stores_exclusively(decoded)};
 }
 
 bool InstructionDecoder::left_alone(std::span<const std::byte> code, std::uint64_t pc,

@@ -21,6 +21,10 @@ struct Instruction {
   std::string barrier;
   // False only for instructions that are known not to store.
   bool may_store = true;
+  // A thread is stepped from a load-exclusive to behind its store-exclusive at once (sys::Stepped).
+  // So the former may store.
+  bool loads_exclusively = false;
+  bool stores_exclusively = false;
 };
 
 class InstructionDecoder {
@@ -31,7 +35,8 @@ class InstructionDecoder {
   InstructionDecoder(const InstructionDecoder&) = delete;
   InstructionDecoder& operator=(const InstructionDecoder&) = delete;
 
-  static constexpr std::size_t kLongest = 16;  // bytes of an instruction
+  static constexpr std::size_t kLongest = 16;   // bytes of an instruction
+  static constexpr std::size_t kExclusive = 4;  // bytes of one with load- and store-exclusive
 
   // The instruction at the start of `code`.
   Instruction decode(std::span<const std::byte> code, std::uint64_t pc) const;

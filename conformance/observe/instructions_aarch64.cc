@@ -55,6 +55,10 @@ bool is_exclusive_or_ordered(std::uint32_t w) { return bits(w, 29, 24) == 0b0010
 bool is_compare_and_swap(std::uint32_t w) {
   return is_exclusive_or_ordered(w) && bit(w, 21) && (bit(w, 23) || !bit(w, 31));
 }
+// Of one register, or of a pair.
+bool is_exclusive(std::uint32_t w) {
+  return is_exclusive_or_ordered(w) && !bit(w, 23) && !is_compare_and_swap(w);
+}
 bool is_ordered_unscaled(std::uint32_t w) {
   return bits(w, 29, 24) == 0b011001 && !bit(w, 21) && bits(w, 11, 10) == 0;
 }
@@ -129,6 +133,16 @@ bool may_store(const DecodedInstruction& i) {
   return !w || stores(*w);
 }
 
+bool loads_exclusively(const DecodedInstruction& i) {
+  const auto w = word_of(i.code);
+  return w && is_exclusive(*w) && bit(*w, 22);
+}
+
+bool stores_exclusively(const DecodedInstruction& i) {
+  const auto w = word_of(i.code);
+  return w && is_exclusive(*w) && !bit(*w, 22);
+}
+
 struct Stored {
   std::uint64_t from;
   std::uint64_t size;
@@ -183,6 +197,7 @@ bool left_alone(const DecodedInstruction& i, std::span<const std::uint64_t> regi
                 sys::RemoteRange bytes) {
   const auto w = word_of(i.code);
   if (!w || registers.size() <= kProgramCounter) return false;
+  if (is_exclusive(*w) && bit(*w, 22)) return false;  // its store was stepped too
   // Between a system call and the next stop there may be one more instruction, or none.
   if (!is_branch(*w) && registers[kProgramCounter] != i.pc + kLength) return false;
   // The kernel stores only where it is asked to, and nobody asks it to store into a record.
@@ -199,6 +214,8 @@ const InstructionSet kAarch64Instructions = {.arch = CS_ARCH_ARM64,
                                              .mode = CS_MODE_LITTLE_ENDIAN,
                                              .barrier = aarch64::barrier,
                                              .may_store = aarch64::may_store,
+                                             .loads_exclusively = aarch64::loads_exclusively,
+                                             .stores_exclusively = aarch64::stores_exclusively,
                                              .left_alone = aarch64::left_alone};
 
 }  // namespace ctxconf::conformance

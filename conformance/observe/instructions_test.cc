@@ -139,7 +139,6 @@ TEST(Aarch64Instructions, TellsWhatMayStore) {
   EXPECT_FALSE(may_store(0x3dc00000)) << "ldr q0, [x0]";
   EXPECT_FALSE(may_store(0x4c407000)) << "ld1 {v0.16b}, [x0]";
   EXPECT_FALSE(may_store(0xa8c10440)) << "ldp x0, x1, [x2], #16";
-  EXPECT_FALSE(may_store(0xc87f8440)) << "ldaxp x0, x1, [x2]";
   EXPECT_FALSE(may_store(0xf8bfc020)) << "ldapr x0, [x1]";
   EXPECT_FALSE(may_store(0xf9800000)) << "prfm pldl1keep, [x0]";
   EXPECT_FALSE(may_store(0xd65f03c0)) << "ret";
@@ -154,6 +153,7 @@ TEST(Aarch64Instructions, TellsWhatMayStore) {
   EXPECT_TRUE(may_store(0xa8000440)) << "stnp x0, x1, [x2]";
   EXPECT_TRUE(may_store(0xc89ffc20)) << "stlr x0, [x1]";
   EXPECT_TRUE(may_store(0xc8007c22)) << "stxr w0, x2, [x1]";
+  EXPECT_TRUE(may_store(0xc87f8440)) << "ldaxp x0, x1, [x2]: stepped with its store";
   EXPECT_TRUE(may_store(0xf8e00041)) << "ldaddal x0, x1, [x2]";
   EXPECT_TRUE(may_store(0xc8e0fc41)) << "casal x0, x1, [x2]";
   EXPECT_TRUE(may_store(0xd50b7420)) << "dc zva, x0";
@@ -161,6 +161,25 @@ TEST(Aarch64Instructions, TellsWhatMayStore) {
   EXPECT_TRUE(may_store(0xd4000001)) << "svc #0";
   EXPECT_TRUE(may_store(0xe400e000)) << "a vector store of SVE";
   EXPECT_TRUE(decoder.decode({}, 0x1000).may_store);
+}
+
+TEST(Aarch64Instructions, KnowsExclusiveAccesses) {
+  const InstructionDecoder decoder(EM_AARCH64);
+  const auto kind = [&](std::uint32_t word) {
+    const auto i = decoder.decode(code_of(word), 0x1000);
+    return std::string(i.loads_exclusively ? "load" : "") + (i.stores_exclusively ? "store" : "");
+  };
+  EXPECT_EQ(kind(0xc85f7c20), "load") << "ldxr x0, [x1]";
+  EXPECT_EQ(kind(0x885ffc20), "load") << "ldaxr w0, [x1]";
+  EXPECT_EQ(kind(0xc87f8440), "load") << "ldaxp x0, x1, [x2]";
+  EXPECT_EQ(kind(0xc8007c22), "store") << "stxr w0, x2, [x1]";
+  EXPECT_EQ(kind(0xc8230440), "store") << "stxp w3, x0, x1, [x2]";
+  EXPECT_EQ(kind(0xc8dffc20), "") << "ldar x0, [x1]";
+  EXPECT_EQ(kind(0xc89ffc20), "") << "stlr x0, [x1]";
+  EXPECT_EQ(kind(0xc8e0fc41), "") << "casal x0, x1, [x2]";
+  EXPECT_EQ(kind(0x48247ca6), "") << "casp x4, x5, x6, x7, [x5]";
+  EXPECT_EQ(kind(0xf9400020), "") << "ldr x0, [x1]";
+  EXPECT_EQ(kind(0xd5033f5f), "") << "clrex";
 }
 
 TEST(Aarch64Instructions, TellsWhatWasLeftAlone) {
@@ -203,6 +222,7 @@ TEST(Aarch64Instructions, TellsWhatWasLeftAlone) {
   EXPECT_FALSE(left_alone(0xd4000001, kRecord, kPc + 8)) << "svc #0 and one more instruction";
   EXPECT_TRUE(left_alone(0x94000002, kRecord, kPc + 8)) << "bl";
   EXPECT_FALSE(left_alone(0xd50b7420, kElsewhere)) << "dc zva, x0";
+  EXPECT_FALSE(left_alone(0xc85f7c20, kElsewhere)) << "ldxr x0, [x1], with its store";
   EXPECT_FALSE(decoder.left_alone({}, kPc, after, record));
   EXPECT_FALSE(decoder.left_alone(code_of(0xf9400020), kPc, std::span(after).first(17), record));
 }

@@ -117,6 +117,8 @@ const InstructionSet kX86Instructions = {
         },
     .may_store =
         [](const DecodedInstruction& i) { return i.insn == nullptr || x86_64::may_store(*i.insn); },
+    .loads_exclusively = [](const DecodedInstruction&) { return false; },
+    .stores_exclusively = [](const DecodedInstruction&) { return false; },
     .left_alone =
         [](const DecodedInstruction& i, std::span<const std::uint64_t> registers,
            sys::RemoteRange bytes) {

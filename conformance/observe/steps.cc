@@ -144,20 +144,36 @@ void StepRecorder::begin(const sys::WatchpointHit& hit, sys::RemoteAddr header,
   pc_ = hit.pc;
 }
 
-bool StepRecorder::may_have_stored(pid_t tid, std::uint64_t pc) {
-  const auto& [barrier, may_store] = instructions_.at(tid, pc);
+void StepRecorder::add_barrier(pid_t tid, std::uint64_t pc, const std::string& text) {
+  if (text.empty()) return;
   // Before the first store, keep only the latest barrier: it may be the first store itself.
-  if (early_ && !barrier.empty()) trace_->barriers.clear();
-  if (!barrier.empty() && trace_->barriers.size() < kMaxBarriers) {
-    trace_->barriers.push_back({.step = trace_->steps,
-                                .text = barrier,
-                                .location = stores_->locations().location_of(tid, pc + 1, 0)});
+  if (early_) trace_->barriers.clear();
+  if (trace_->barriers.size() >= kMaxBarriers) return;
+  trace_->barriers.push_back({.step = trace_->steps,
+                              .text = text,
+                              .location = stores_->locations().location_of(tid, pc + 1, 0)});
+}
+
+// The last step led from one address to the other.
+bool StepRecorder::may_have_stored(pid_t tid, std::uint64_t from, std::uint64_t to) {
+  constexpr std::uint64_t kSize = InstructionDecoder::kExclusive;
+  constexpr std::uint64_t kFarthest = 128;  // between a load-exclusive and its store-exclusive
+  const auto& first = instructions_.at(tid, from);
+  add_barrier(tid, from, first.barrier);
+  if (!first.loads_exclusively) return first.may_store;
+  // Elsewhere, it has left the loop before the store.
+  if (to <= from + kSize || to - from > kFarthest ||
+      !instructions_.at(tid, to - kSize).stores_exclusively) {
+    return true;
   }
-  return may_store;
+  for (std::uint64_t pc = from + kSize; pc < to; pc += kSize) {
+    add_barrier(tid, pc, instructions_.at(tid, pc).barrier);
+  }
+  return true;
 }
 
 std::uint8_t StepRecorder::words_of_step(const sys::Stepped& e, const StoppedAt& at_stop) {
-  const bool may_differ = may_have_stored(e.tid, pc_);
+  const bool may_differ = may_have_stored(e.tid, pc_, e.pc);
   ++trace_->steps;
   ++(early_ ? early_steps_ : steps_);
   const std::uint64_t at = std::exchange(pc_, e.pc);

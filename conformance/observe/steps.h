@@ -86,7 +86,8 @@ class StepRecorder : public Instrument {
   bool differs(pid_t tid);
   void add(Seen now, std::optional<std::uint32_t> location);
   // Whether it may have stored; also records a barrier.
-  bool may_have_stored(pid_t tid, std::uint64_t pc);
+  bool may_have_stored(pid_t tid, std::uint64_t from, std::uint64_t to);
+  void add_barrier(pid_t tid, std::uint64_t pc, const std::string& text);
 
   bool elf64_;
   std::shared_ptr<EventOrder> order_;

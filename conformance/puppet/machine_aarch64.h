@@ -138,8 +138,7 @@ static inline int machine_has_cas(void) {
   return (features >> 20 & 15) >= 2;
 }
 
-/* seq_cst: stlr, as compilers do. Not ldaxr and stlxr: between two single steps the reservation
- * is lost, and the loop would not end. */
+/* seq_cst: stlr, as compilers do. */
 static inline long machine_exchange(uint64_t at, uint64_t width, const unsigned char* value) {
   uint64_t word = 0;
   for (unsigned i = 0; i < width && i < 8; ++i) word |= (uint64_t)value[i] << (8 * i);

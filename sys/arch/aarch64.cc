@@ -7,10 +7,13 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "sys/arch/exclusive.h"
 #include "sys/arch/registers.h"
 #include "sys/arch/watch_registers.h"
 
@@ -51,6 +54,12 @@ std::optional<WatchRegisters> watch_registers(pid_t tid) {
 bool set_watch_registers(pid_t tid, WatchRegisters& registers) {
   iovec area{&registers, aarch64::watch_bytes(kWatches)};
   return ptrace(PTRACE_SETREGSET, tid, NT_ARM_HW_WATCH, &area) == 0;
+}
+
+// Breakpoints are described like watchpoints.
+bool set_breakpoint_registers(pid_t tid, WatchRegisters& registers, std::size_t count) {
+  iovec area{&registers, aarch64::watch_bytes(count)};
+  return ptrace(PTRACE_SETREGSET, tid, NT_ARM_HW_BREAK, &area) == 0;
 }
 
 // Up to `count` instructions at `from`. PTRACE_PEEKTEXT also reads code that is mapped
@@ -184,6 +193,56 @@ std::optional<std::uint8_t> take_touched(pid_t tid, const siginfo_t& trap) {
 
 // No register tells it.
 bool may_be_due(pid_t /*tid*/) { return true; }
+
+std::optional<ExclusiveAttempt> attempt_from(pid_t tid, std::uint64_t pc) {
+  // Most instructions are others.
+  if (!aarch64::is_load_exclusive(code_at(tid, pc, 1))) return std::nullopt;
+  return aarch64::attempt_from(pc, code_at(tid, pc, aarch64::kLongestAttempt));
+}
+
+std::optional<ExclusiveAttempt> attempt_to(pid_t tid, std::uint64_t pc) {
+  if (!aarch64::is_store_exclusive(code_at(tid, pc, 1))) return std::nullopt;
+  // The page before this one may not be mapped.
+  for (std::size_t count = aarch64::kLongestAttempt; count > 1; count /= 2) {
+    const std::uint64_t from = pc - (count - 1) * sizeof(std::uint32_t);
+    const auto code = code_at(tid, from, count);
+    if (code.size() == count) return aarch64::attempt_to(from, code);
+  }
+  return std::nullopt;
+}
+
+AttemptResult result_of(pid_t tid, const ExclusiveAttempt& attempt) {
+  const auto r = registers(tid);
+  if (!r || r->general.pc != attempt.behind()) return {};
+  if (!aarch64::has_stored(attempt.code, r->general)) return {Attempted::kFailed, 0};
+  // It does not change its base register.
+  const auto stored = aarch64::stored_by(attempt.code, r->general, 0);
+  const auto watched = watch_registers(tid);
+  const auto words =
+      stored && watched ? aarch64::touched_words(*watched, kWatches, *stored) : std::uint8_t{0};
+  return {Attempted::kStored, words};
+}
+
+bool set_breakpoints(pid_t tid, std::span<const std::uint64_t> at) {
+  WatchRegisters out{};
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    out.watches[i].address = at[i];
+    out.watches[i].control = aarch64::breakpoint_control();
+  }
+  return set_breakpoint_registers(tid, out, at.size());
+}
+
+bool clear_breakpoints(pid_t tid) {
+  WatchRegisters now{};
+  iovec area{&now, sizeof now};
+  if (ptrace(PTRACE_GETREGSET, tid, NT_ARM_HW_BREAK, &area) != 0) return false;
+  std::size_t used = 0;
+  for (std::size_t i = 0; i < ExclusiveAttempt::kMostExits; ++i) {
+    if (now.watches[i].control != 0) used = i + 1;
+    now.watches[i].control = 0;
+  }
+  return used == 0 || set_breakpoint_registers(tid, now, used);
+}
 
 bool stores_on(pid_t /*tid*/, std::uint64_t /*pc*/, std::uint8_t /*words*/,
                std::uint64_t /*code*/) {

@@ -7,9 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "sys/arch/call_registers.h"
 #include "sys/arch/compat_program.h"
+#include "sys/arch/exclusive.h"
 #include "sys/arch/step_trap.h"
 #include "sys/arch/syscalls.h"
 
@@ -76,6 +78,8 @@ constexpr std::size_t watch_bytes(std::size_t count) {
 // DBGWCR<n>_EL1 (Arm ARM, D23.3.12) as the kernel accepts it: enabled, at EL0, on stores, all 8
 // bytes of the doubleword.
 std::uint32_t write_watch_control();
+// DBGBCR<n>_EL1 (Arm ARM, D23.3.2): enabled, at EL0, one instruction of 4 bytes.
+std::uint32_t breakpoint_control();
 // Which of the first `count` words a store touched whose address was `fault`: the word that
 // contains it, or the nearest word if the store begins before it. The processor reports only one.
 std::uint8_t watched_word(const WatchRegisters& r, std::size_t count, std::uint64_t fault);
@@ -92,8 +96,20 @@ std::optional<StoredBytes> stored_by(std::uint32_t code, const GeneralRegisters&
 // All of the first `count` words that such a store touches.
 std::uint8_t touched_words(const WatchRegisters& r, std::size_t count, StoredBytes stored);
 
+bool is_load_exclusive(std::span<const std::uint32_t> code);
+bool is_store_exclusive(std::span<const std::uint32_t> code);
+// An attempt does not have more instructions: the Arm ARM (B2.12.5) recommends at most 128 bytes.
+inline constexpr std::size_t kLongestAttempt = 32;
+// The attempt of the load-exclusive at `pc`, where the instructions `code` begin. Nothing: it has
+// another load or store, a call, a jump that cannot be followed, or too many exits.
+std::optional<ExclusiveAttempt> attempt_from(std::uint64_t pc, std::span<const std::uint32_t> code);
+// The attempt whose store-exclusive is the last of the instructions, which begin at `pc`.
+std::optional<ExclusiveAttempt> attempt_to(std::uint64_t pc, std::span<const std::uint32_t> code);
+// Whether the store-exclusive stored, by the registers after it.
+bool has_stored(std::uint32_t code, const GeneralRegisters& after);
 // The trap comes before the store: the thread must be stepped over it with watchpoints disabled.
 inline constexpr bool kTrapsBeforeStore = true;
+inline constexpr bool kHasExclusives = true;
 
 // `at_end_of_call`: the last trap was a kEndOfCall, and the thread is still there. When the
 // instruction was a system call, the kernel sends SI_USER from nobody (user_single_step_report),

@@ -175,6 +175,13 @@ std::uint8_t watched_word(const WatchRegisters& r, std::size_t count, std::uint6
   return word;
 }
 
+std::uint32_t breakpoint_control() {
+  constexpr std::uint32_t kEnabled = 1;               // E
+  constexpr std::uint32_t kAtEl0 = 0b10U << 1U;       // PMC
+  constexpr std::uint32_t kAllBytes = 0b1111U << 5U;  // BAS
+  return kAllBytes | kAtEl0 | kEnabled;
+}
+
 std::uint8_t touched_words(const WatchRegisters& r, std::size_t count, StoredBytes stored) {
   std::uint8_t words = 0;
   for (std::size_t i = 0; i < count; ++i) {

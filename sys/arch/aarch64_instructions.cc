@@ -1,9 +1,12 @@
 // Instructions of aarch64 as the Arm ARM, C4.1, encodes them.
+#include <algorithm>
+
 #include "sys/arch/aarch64.h"
 
 namespace ctxconf::sys::arch::aarch64 {
 namespace {
 
+constexpr std::uint64_t kLength = 4;    // of an instruction
 constexpr unsigned kStackPointer = 31;  // as a base register; otherwise register 31 is zero
 
 // Bits `high` to `low` of an instruction.
@@ -17,6 +20,12 @@ constexpr std::uint64_t signed_field(std::uint32_t code, unsigned high, unsigned
 }
 
 bool is_exclusive_group(std::uint32_t code) { return field(code, 29, 24) == 0b001000; }
+// One register, or a pair; else it is an atomic compare and swap of a pair.
+bool is_exclusive(std::uint32_t code) {
+  return is_exclusive_group(code) && !flag(code, 23) && (!flag(code, 21) || flag(code, 31));
+}
+bool loads_exclusively(std::uint32_t code) { return is_exclusive(code) && flag(code, 22); }
+bool stores_exclusively(std::uint32_t code) { return is_exclusive(code) && !flag(code, 22); }
 bool is_zero_of_block(std::uint32_t code) { return field(code, 31, 5) == 0xd50b7420U >> 5U; }
 
 std::uint64_t x_register(unsigned number, const GeneralRegisters& r) {
@@ -118,6 +127,30 @@ std::optional<StoredBytes> stored_structure(std::uint32_t code, std::uint64_t ba
   return StoredBytes{base, registers * (flag(code, 30) ? 16U : 8U)};
 }
 
+// Does not access memory and goes on with the next instruction, or is a barrier or a hint.
+bool is_plain(std::uint32_t code) {
+  const bool data_processing =
+      field(code, 28, 26) == 0b100 || field(code, 27, 25) == 0b101 || field(code, 27, 25) == 0b111;
+  const bool system = field(code, 31, 22) == 0x354 && field(code, 31, 19) != 0x1aa1;
+  return data_processing || system;
+}
+
+std::optional<std::uint64_t> conditional_target(std::uint64_t pc, std::uint32_t code) {
+  if (field(code, 31, 24) == 0x54 || field(code, 30, 25) == 0b011010) {  // b.cond, cbz, cbnz
+    return pc + (signed_field(code, 23, 5) << 2U);
+  }
+  if (field(code, 30, 25) == 0b011011) return pc + (signed_field(code, 18, 5) << 2U);  // tbz, tbnz
+  return std::nullopt;
+}
+
+bool add_exit(ExclusiveAttempt& attempt, std::uint64_t to) {
+  const auto end = attempt.exits.begin() + static_cast<std::ptrdiff_t>(attempt.exit_count);
+  if (std::find(attempt.exits.begin(), end, to) != end) return true;
+  if (attempt.exit_count == attempt.exits.size()) return false;
+  attempt.exits[attempt.exit_count++] = to;
+  return true;
+}
+
 }  // namespace
 
 std::optional<StoredBytes> stored_by(std::uint32_t code, const GeneralRegisters& before,
@@ -136,6 +169,49 @@ std::optional<StoredBytes> stored_by(std::uint32_t code, const GeneralRegisters&
   if (field(code, 29, 27) == 0b101 && !flag(code, 25)) return stored_pair(code, base);
   if (field(code, 29, 27) == 0b111 && !flag(code, 25)) return stored_single(code, base, before);
   return std::nullopt;
+}
+
+bool is_load_exclusive(std::span<const std::uint32_t> code) {
+  return !code.empty() && loads_exclusively(code[0]);
+}
+
+bool is_store_exclusive(std::span<const std::uint32_t> code) {
+  return !code.empty() && stores_exclusively(code[0]);
+}
+
+std::optional<ExclusiveAttempt> attempt_from(std::uint64_t pc,
+                                             std::span<const std::uint32_t> code) {
+  if (!is_load_exclusive(code)) return std::nullopt;
+  code = code.first(std::min(code.size(), kLongestAttempt));
+  const auto store = std::find_if(code.begin() + 1, code.end(), stores_exclusively);
+  if (store == code.end()) return std::nullopt;
+  const auto length = static_cast<std::size_t>(store - code.begin());
+  ExclusiveAttempt out;
+  out.load = pc;
+  out.store = pc + kLength * length;
+  out.code = *store;
+  add_exit(out, out.store + kLength);
+  for (std::size_t i = 1; i < length; ++i) {
+    const auto target = conditional_target(pc + kLength * i, code[i]);
+    if (!target && !is_plain(code[i])) return std::nullopt;
+    const bool within = target && *target >= out.load && *target <= out.store;
+    if (target && !within && !add_exit(out, *target)) return std::nullopt;
+  }
+  return out;
+}
+
+std::optional<ExclusiveAttempt> attempt_to(std::uint64_t pc, std::span<const std::uint32_t> code) {
+  if (code.empty() || !stores_exclusively(code.back())) return std::nullopt;
+  const auto load = std::find_if(code.rbegin() + 1, code.rend(), loads_exclusively);
+  if (load == code.rend()) return std::nullopt;
+  const auto at = static_cast<std::size_t>(code.rend() - load) - 1;
+  auto out = attempt_from(pc + kLength * at, code.subspan(at));
+  if (out && out->store != pc + kLength * (code.size() - 1)) out.reset();
+  return out;
+}
+
+bool has_stored(std::uint32_t code, const GeneralRegisters& after) {
+  return static_cast<std::uint32_t>(x_register(field(code, 20, 16), after)) == 0;
 }
 
 }  // namespace ctxconf::sys::arch::aarch64

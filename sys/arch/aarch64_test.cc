@@ -5,7 +5,9 @@
 #include <signal.h>
 
 #include <cstring>
+#include <span>
 #include <utility>
+#include <vector>
 
 namespace ctxconf::sys::arch::aarch64 {
 namespace {
@@ -106,6 +108,8 @@ TEST(Aarch64, KnowsTheWordOfAStore) {
   EXPECT_EQ(watched_word(r, 4, 0x1000), 0b1001U) << "one word, watched twice";
 }
 
+TEST(Aarch64, BreaksBeforeAnInstruction) { EXPECT_EQ(breakpoint_control(), 0x1e5U); }
+
 TEST(Aarch64, KnowsTheBytesOfAStore) {
   GeneralRegisters r{};
   r.x[5] = 0x1000;
@@ -182,6 +186,92 @@ TEST(Aarch64, KnowsAllWordsOfAStore) {
   EXPECT_EQ(touched_words(r, 4, {0xff0, 16}), 0U);
   EXPECT_EQ(touched_words(r, 4, {0x1020, 8}), 0U);
   EXPECT_EQ(touched_words(r, 4, {0x5600'0000'0000'1008, 8}), 0b0010U) << "with a tag";
+}
+
+std::vector<std::uint64_t> exits_of(const ExclusiveAttempt& attempt) {
+  return {attempt.exits.begin(),
+          attempt.exits.begin() + static_cast<std::ptrdiff_t>(attempt.exit_count)};
+}
+
+TEST(Aarch64, FindsTheEndOfAnExclusiveAttempt) {
+  const std::vector<std::uint32_t> add = {0xc85ffc08,   // 1: ldaxr x8, [x0]
+                                          0x8b010109,   // add x9, x8, x1
+                                          0xc80afc09,   // stlxr w10, x9, [x0]
+                                          0x35ffffaa};  // cbnz w10, 1b
+  const auto attempt = attempt_from(0x400, add);
+  ASSERT_TRUE(attempt);
+  EXPECT_EQ(attempt->load, 0x400U);
+  EXPECT_EQ(attempt->store, 0x408U);
+  EXPECT_EQ(attempt->behind(), 0x40cU);
+  EXPECT_EQ(attempt->code, 0xc80afc09U);
+  EXPECT_EQ(exits_of(*attempt), std::vector<std::uint64_t>{0x40c});
+  EXPECT_FALSE(attempt_from(0x404, std::span(add).subspan(1))) << "it begins with the load";
+  EXPECT_FALSE(attempt_from(0x400, std::span(add).first(2))) << "no store";
+  EXPECT_FALSE(attempt_from(0x400, {}));
+  const auto same = attempt_to(0x400, std::span(add).first(3));
+  ASSERT_TRUE(same);
+  EXPECT_EQ(same->load, 0x400U);
+  EXPECT_FALSE(attempt_to(0x400, add)) << "it ends with the store";
+  EXPECT_FALSE(attempt_to(0x404, std::span(add).subspan(1, 2))) << "no load";
+}
+
+TEST(Aarch64, FindsTheOtherExitsOfAnExclusiveAttempt) {
+  const std::vector<std::uint32_t> swap = {0xc85ffc08,   // 2: ldaxr x8, [x0]
+                                           0xeb01011f,   // cmp x8, x1
+                                           0x54000081,   // b.ne +16
+                                           0xc80a7c02};  // stxr w10, x2, [x0]
+  const auto attempt = attempt_from(0x400, swap);
+  ASSERT_TRUE(attempt);
+  EXPECT_EQ(exits_of(*attempt), (std::vector<std::uint64_t>{0x410, 0x418}));
+  const auto with = [&](std::uint32_t second) {
+    auto code = swap;
+    code[1] = second;
+    const auto found = attempt_from(0x400, code);
+    return found ? exits_of(*found) : std::vector<std::uint64_t>();
+  };
+  EXPECT_EQ(with(0x35ffffe1), (std::vector<std::uint64_t>{0x410, 0x418})) << "cbnz w1, 2b: within";
+  EXPECT_EQ(with(0x361ffe23), (std::vector<std::uint64_t>{0x410, 0x3c8, 0x418})) << "tbz, back";
+  EXPECT_EQ(with(0x54000081), (std::vector<std::uint64_t>{0x410, 0x414, 0x418}));
+  EXPECT_EQ(with(0x54000060), (std::vector<std::uint64_t>{0x410, 0x418}))
+      << "b.eq behind the store";
+  EXPECT_EQ(with(0xd5033bbf), (std::vector<std::uint64_t>{0x410, 0x418})) << "dmb ish";
+  EXPECT_EQ(with(0xd53bd040), (std::vector<std::uint64_t>{0x410, 0x418})) << "mrs x0, tpidr_el0";
+  EXPECT_TRUE(with(0x17ffffeb).empty()) << "b";
+  EXPECT_TRUE(with(0x97ffffea).empty()) << "bl";
+  EXPECT_TRUE(with(0xd63f0000).empty()) << "blr x0";
+  EXPECT_TRUE(with(0xd65f03c0).empty()) << "ret";
+  EXPECT_TRUE(with(0xd4000001).empty()) << "svc #0";
+  EXPECT_TRUE(with(0xd50b7425).empty()) << "dc zva, x5";
+  EXPECT_TRUE(with(0xf90008a0).empty()) << "str x0, [x5, #16]";
+  EXPECT_TRUE(with(0xf94000a0).empty()) << "ldr x0, [x5]";
+  EXPECT_TRUE(with(0xe400e0a0).empty()) << "st1b {z0.b}, p0, [x5]";
+  EXPECT_TRUE(with(0x00000000).empty()) << "udf";
+}
+
+TEST(Aarch64, LimitsAnExclusiveAttempt) {
+  std::vector<std::uint32_t> code(kLongestAttempt, 0xd503201f);  // nop
+  code.front() = 0xc85f7c08;                                     // ldxr x8, [x0]
+  code.back() = 0xc80a7c02;                                      // stxr w10, x2, [x0]
+  EXPECT_TRUE(attempt_from(0x400, code));
+  EXPECT_TRUE(attempt_to(0x400, code));
+  code.insert(code.begin() + 1, 0xd503201f);
+  EXPECT_FALSE(attempt_from(0x400, code)) << "too long";
+  EXPECT_FALSE(attempt_to(0x400, code)) << "too long";
+  std::vector<std::uint32_t> branches = {0xc85f7c08, 0x54000101, 0x54000101,
+                                         0x54000101, 0x54000101, 0xc80a7c02};
+  EXPECT_FALSE(attempt_from(0x400, branches)) << "too many exits";
+  branches.erase(branches.begin() + 1);
+  const auto attempt = attempt_from(0x400, branches);
+  ASSERT_TRUE(attempt);
+  EXPECT_EQ(attempt->exit_count, ExclusiveAttempt::kMostExits);
+}
+
+TEST(Aarch64, KnowsWhetherAnExclusiveStoreFailed) {
+  GeneralRegisters r{};
+  r.x[10] = 1;
+  EXPECT_FALSE(has_stored(0xc80a7c02, r)) << "stxr w10, x2, [x0]";
+  r.x[10] = 0xffff'ffff'0000'0000;
+  EXPECT_TRUE(has_stored(0xc80a7c02, r));
 }
 
 TEST(Aarch64, KnowsTheTrapOfAStep) {

@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
 
+#include "sys/arch/exclusive.h"
 #include "sys/arch/registers.h"
 #include "sys/arch/watch_registers.h"
 
@@ -128,6 +130,16 @@ bool may_be_due(pid_t tid) {
   const auto status = user_word(tid, debug_register(kStatusRegister));
   return !status || (*status & x86_64::kStatusWords) != 0;
 }
+
+std::optional<ExclusiveAttempt> attempt_from(pid_t /*tid*/, std::uint64_t /*pc*/) {
+  return std::nullopt;
+}
+std::optional<ExclusiveAttempt> attempt_to(pid_t /*tid*/, std::uint64_t /*pc*/) {
+  return std::nullopt;
+}
+AttemptResult result_of(pid_t /*tid*/, const ExclusiveAttempt& /*attempt*/) { return {}; }
+bool set_breakpoints(pid_t /*tid*/, std::span<const std::uint64_t> /*at*/) { return false; }
+bool clear_breakpoints(pid_t /*tid*/) { return false; }
 
 bool stores_on(pid_t tid, std::uint64_t pc, std::uint8_t words, std::uint64_t code) {
   // PTRACE_PEEKTEXT also reads code that is mapped execute-only.

@@ -59,6 +59,7 @@ std::uint64_t write_watch_control(std::size_t count);
 inline constexpr std::uint64_t kStatusWords = 0xf;
 // The trap comes after the store.
 inline constexpr bool kTrapsBeforeStore = false;
+inline constexpr bool kHasExclusives = false;
 
 // Never kEndOfCall or kEmptyStep: after a system call the kernel uses TRAP_BRKPT.
 StepTrap step_trap(const TrapCause& cause, bool at_end_of_call);

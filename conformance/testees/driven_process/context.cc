@@ -75,6 +75,7 @@ constexpr Choice kGoodContext[] = {
     {"aborts-without-memory", "aborts when there is no memory for an update"},
     {"waits-for-a-memfd", "waits until there is a descriptor for a memfd"},
     {"waits-for-the-clock", "waits until the clock goes on"},
+    {"exchanges-fields", "stores each field by an atomic exchange"},
     {"tries-its-page", "writes a byte of the header and clears it before MADV_DONTFORK"},
 };
 
@@ -87,7 +88,12 @@ namespace {
 // One store, as a reader has to see it.
 template <class T>
 void ordered_store(char* at, T value, std::memory_order order = std::memory_order_seq_cst) {
-  std::atomic_ref(*reinterpret_cast<T*>(at)).store(value, order);
+  const std::atomic_ref word(*reinterpret_cast<T*>(at));
+  if (is_good("exchanges-fields")) {
+    word.exchange(value);
+  } else {
+    word.store(value, order);
+  }
 }
 
 std::memory_order relaxed_if_bad(std::string_view name) {
