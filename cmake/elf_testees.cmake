@@ -2,19 +2,16 @@
 # them; the programs can also run. None has sanitizers.
 set(export -Wl,--export-dynamic-symbol=otel_thread_ctx_v1)
 list(JOIN lld " " with_lld)
-set(gd ${tls_general_dynamic})
+list(JOIN tls_general_dynamic " " gd)
+list(JOIN tls_general_dynamic_link " " with_gd)
 set(elf_libraries
   "slot_tlsdesc|${desc}|"
-  "slot_general_dynamic|${gd}|"
   "slot_initial_exec|-ftls-model=initial-exec|"
   "slot_tlsdesc_large|${desc} -DSLOT_LARGE|"
-  "slot_general_dynamic_large|${gd} -DSLOT_LARGE|"
-  "slot_local_dynamic|${gd} -DSLOT_HIDDEN_ALIAS|"
   "slot_only|-DSLOT_ONLY ${desc}|"
   "slot_alias_tlsdesc|-DSLOT_HIDDEN_ALIAS ${desc}|"
   "slot_hidden|${desc} -DSLOT_VISIBILITY=hidden|"
   "slot_hidden_only|${desc} -DSLOT_ONLY -DSLOT_VISIBILITY=hidden|"
-  "slot_hidden_general_dynamic|${gd} -DSLOT_ONLY -DSLOT_VISIBILITY=hidden|"
   "slot_ordinary|${desc} -DSLOT_ORDINARY|"
   "slot_undefined|${desc} -DSLOT_WEAK|"
   "slot_record|${desc} -DSLOT_RECORD|"
@@ -23,10 +20,21 @@ set(elf_libraries
   "slot_no_sections|${desc}|"
   "slot_versioned|${desc}|-Wl,--version-script=${PROJECT_BINARY_DIR}/tls_slot.map"
   "slot_stripped|${desc}|-s")
-if(CTXCONF_LLD)
+if(tls_has_general_dynamic)
   list(APPEND elf_libraries
-    "slot_symbolic|${desc}|${with_lld} -Wl,-Bsymbolic"
-    "slot_symbolic_general_dynamic|${gd}|${with_lld} -Wl,-Bsymbolic")
+    "slot_general_dynamic|${gd}|${with_gd}"
+    "slot_general_dynamic_large|${gd} -DSLOT_LARGE|${with_gd}"
+    "slot_local_dynamic|${gd} -DSLOT_HIDDEN_ALIAS|${with_gd}"
+    "slot_hidden_general_dynamic|${gd} -DSLOT_ONLY -DSLOT_VISIBILITY=hidden|${with_gd}")
+endif()
+if(tls_is_written)  # ld for aarch64 keeps the name in the relocation, unless the symbol is hidden
+  list(APPEND elf_libraries
+    "slot_symbolic_general_dynamic|${gd} -DSLOT_HIDDEN_ALIAS -DSLOT_ALIAS_ADDRESS=TLS_ADDRESS|${with_gd}")
+elseif(CTXCONF_LLD AND tls_has_general_dynamic)
+  list(APPEND elf_libraries "slot_symbolic_general_dynamic|${gd}|${with_lld} -Wl,-Bsymbolic")
+endif()
+if(CTXCONF_LLD)
+  list(APPEND elf_libraries "slot_symbolic|${desc}|${with_lld} -Wl,-Bsymbolic")
 endif()
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")  # clang makes it local dynamic
   list(APPEND elf_libraries "slot_protected|${desc} -DSLOT_VISIBILITY=protected|")

@@ -1,8 +1,11 @@
 # Compiler options for descriptors and for General Dynamic. Empty: the compiler's default. Only x86-64 has General
-# Dynamic as its default; clang for aarch64 knows nothing but descriptors.
+# Dynamic as its default. clang for aarch64 knows nothing but descriptors, and lld links nothing else: there, GNU as and
+# ld make it of written code.
 set(tls_descriptors "")
 set(tls_general_dynamic "")
+set(tls_general_dynamic_link "")
 set(tls_has_general_dynamic 1)
+set(tls_is_written 0)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   include(CheckCXXCompilerFlag)
   check_cxx_compiler_flag(-mtls-dialect=gnu2 CTXCONF_HAVE_TLSDESC)
@@ -13,5 +16,14 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
   set(tls_general_dynamic -mtls-dialect=trad)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64")
-  set(tls_has_general_dynamic 0)
+  find_program(CTXCONF_GNU_AS aarch64-linux-gnu-as)
+  find_program(CTXCONF_GNU_LD NAMES aarch64-linux-gnu-ld.bfd)
+  if(CTXCONF_GNU_AS AND CTXCONF_GNU_LD)
+    set(tls_is_written 1)
+    set(tls_general_dynamic -include ${PROJECT_SOURCE_DIR}/cmake/general_dynamic_aarch64.h -fno-integrated-as)
+    set(tls_general_dynamic_link -fuse-ld=bfd)
+  else()
+    message(WARNING "no GNU as and ld (Debian: binutils-aarch64-linux-gnu): libraries with General Dynamic are not built")
+    set(tls_has_general_dynamic 0)
+  endif()
 endif()

@@ -39,12 +39,16 @@ ctxconf_slot_library(tls_desc OPTIONS ${desc}
 # Larger than the space that the loader reserves in the static block for descriptors of late
 # libraries.
 ctxconf_slot_library(tls_desc_large OPTIONS ${desc} -DSLOT_FILLER=4096)
-ctxconf_slot_library(tls_gd OPTIONS ${tls_general_dynamic} LINK -Wl,--hash-style=sysv)
+if(tls_has_general_dynamic)
+  ctxconf_slot_library(tls_gd OPTIONS ${tls_general_dynamic} LINK ${tls_general_dynamic_link} -Wl,--hash-style=sysv)
+endif()
 ctxconf_slot_library(tls_ie OPTIONS -ftls-model=initial-exec)
 ctxconf_slot_library(tls_only OPTIONS -DSLOT_ONLY)
 if(CTXCONF_LLD)
   ctxconf_slot_library(tls_desc_symbolic OPTIONS ${desc} LINK ${lld} -Wl,-Bsymbolic)
-  ctxconf_slot_library(tls_gd_symbolic OPTIONS ${tls_general_dynamic} LINK ${lld} -Wl,-Bsymbolic)
+  if(tls_has_general_dynamic AND NOT tls_is_written)
+    ctxconf_slot_library(tls_gd_symbolic OPTIONS ${tls_general_dynamic} LINK ${lld} -Wl,-Bsymbolic)
+  endif()
   ctxconf_slot_library(tls_ie_protected
     OPTIONS -ftls-model=initial-exec "-DSLOT_VISIBILITY=\"protected\"" LINK ${lld})
   ctxconf_slot_library(tls_desc_large_symbolic

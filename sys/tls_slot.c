@@ -10,16 +10,21 @@
 #define SLOT_VISIBILITY "default"
 #endif
 
+#ifndef TLS_ADDRESS  // the compiler knows the access model
+#define TLS_ADDRESS(variable) (&(variable))
+#define TLS_LOCAL_ADDRESS(variable) (&(variable))
+#endif
+
 // Ensures that the slot is not the first variable of its segment.
-static _Thread_local volatile long filler[SLOT_FILLER] = {1, 2, 3};
+__attribute__((used)) static _Thread_local volatile long filler[SLOT_FILLER] = {1, 2, 3};
 
 __attribute__((visibility(SLOT_VISIBILITY), aligned(SLOT_ALIGNMENT)))  //
 _Thread_local void* ctx_test_slot;
 
 #ifndef SLOT_ONLY
 __attribute__((visibility("default"))) void* ctx_test_slot_address(void);
-void* ctx_test_slot_address(void) { return &ctx_test_slot; }
+void* ctx_test_slot_address(void) { return TLS_ADDRESS(ctx_test_slot); }
 #endif
 
 __attribute__((visibility("default"))) long ctx_test_filler(void);
-long ctx_test_filler(void) { return filler[0]; }
+long ctx_test_filler(void) { return (*TLS_LOCAL_ADDRESS(filler))[0]; }

@@ -541,8 +541,8 @@ Lack lacking(const Scene& scene, const StageOptions& stage) {
               .remedy = "run ctxconf as root"};
     }
     if (fact == "general-dynamic" && CTXCONF_GENERAL_DYNAMIC == 0) {
-      return {.what = "the compiler of ctxconf makes no libraries with General Dynamic",
-              .remedy = "build ctxconf with g++"};
+      return {.what = "ctxconf was built without libraries with General Dynamic",
+              .remedy = "build ctxconf where binutils-aarch64-linux-gnu is installed"};
     }
     if (fact.ends_with(kThirtyTwoBitProgram) && access(fact.c_str(), X_OK) != 0) {
       return {.what = "ctxconf was built without a 32-bit program",

@@ -7,8 +7,13 @@
 #define WITH_VISIBILITY(word) __attribute__((visibility(AS_TEXT(word))))
 #define VISIBLE WITH_VISIBILITY(SLOT_VISIBILITY)
 
+#ifndef TLS_ADDRESS  // the compiler knows the access model
+#define TLS_ADDRESS(variable) (&(variable))
+#define TLS_LOCAL_ADDRESS(variable) (&(variable))
+#endif
+
 // This is in .tdata, which precedes .tbss: the slot's offset is then not zero.
-static __thread long other = 1;
+static __thread long other __attribute__((used)) = 1;
 
 #ifdef SLOT_LARGE
 // More than the loader has left of static TLS, so that the block is allocated when it is used.
@@ -41,24 +46,29 @@ VISIBLE __thread void* otel_thread_ctx_v1;
 #ifdef SLOT_HIDDEN_ALIAS
 extern __thread void* slot_alias
     __attribute__((visibility("hidden"), alias("otel_thread_ctx_v1"), tls_model("local-dynamic")));
-#define otel_thread_ctx_v1 slot_alias
+#ifndef SLOT_ALIAS_ADDRESS
+#define SLOT_ALIAS_ADDRESS TLS_LOCAL_ADDRESS
+#endif
+#define SLOT_ADDRESS SLOT_ALIAS_ADDRESS(slot_alias)
+#else
+#define SLOT_ADDRESS TLS_ADDRESS(otel_thread_ctx_v1)
 #endif
 
 long* slot_other(void);
-long* slot_other(void) { return &other; }
+long* slot_other(void) { return TLS_LOCAL_ADDRESS(other); }
 
 #ifndef SLOT_ONLY
 void* slot_place(void);
-void* slot_place(void) { return (void*)&otel_thread_ctx_v1; }
+void* slot_place(void) { return (void*)SLOT_ADDRESS; }
 
 void* slot_exchange(void* record);
 void* slot_exchange(void* record) {
 #ifdef SLOT_RECORD
-  void* before = (void*)otel_thread_ctx_v1.bytes;
-  otel_thread_ctx_v1.bytes[24] = (char)(record != 0);
+  void* before = (void*)SLOT_ADDRESS->bytes;
+  SLOT_ADDRESS->bytes[24] = (char)(record != 0);
 #else
-  void* before = otel_thread_ctx_v1;
-  otel_thread_ctx_v1 = record;
+  void* before = *SLOT_ADDRESS;
+  *SLOT_ADDRESS = record;
 #endif
   return before;
 }
