@@ -433,6 +433,7 @@ Finding not_local_dynamic(const ImageEvidence& e) {
   if (e.definers.empty()) return without_definer(e);
   const auto all = all_modules(e);
   std::optional<Finding> milder;
+  std::optional<Finding> unread;
   for (const ModuleFacts* m : judged_definers(e)) {
     const ElfSymbol& symbol = *slot_definition(*m);
     // A zero in the word after a nameless module id may be the variable's offset or local
@@ -470,13 +471,20 @@ Finding not_local_dynamic(const ImageEvidence& e) {
                       m->path),
           "possibly local dynamic", mend);
     } else {
+      if (!code_decides && accesses.empty() && !unread) {
+        unread = unseen(
+            fmt::format("code of {} may add the variable's offset to a module base: ctxconf reads "
+                        "only code of x86-64",
+                        m->path),
+            "the same library for x86-64");
+      }
       continue;
     }
     f.evidence = std::move(evidence);
     if (f.outcome == Outcome::kFail) return f;
     if (!milder) milder = std::move(f);
   }
-  return milder ? *milder : kept();
+  return milder ? *milder : unread ? *unread : kept();
 }
 
 Finding prefers_tlsdesc(const ImageEvidence& e) {

@@ -283,6 +283,16 @@ TEST(TlsRules, AModuleIdWithTheOffsetAfterItIsGeneralDynamic) {
   EXPECT_EQ(Seen({m}).mistakes(), Mistakes());
 }
 
+TEST(TlsRules, LocalDynamicIsUnobservableWhereCodeIsNotRead) {
+  ModuleFacts m = library();
+  m.machine = EM_AARCH64;
+  m.relocations = {relocation(TlsRelocationKind::kModule, 0)};
+  EXPECT_EQ(Seen({m}).judge("tctx.tls.not-local-dynamic").outcome, Outcome::kUnobservable);
+  m.relocations.push_back(relocation(TlsRelocationKind::kTlsdesc));
+  EXPECT_EQ(Seen({m}).judge("tctx.tls.not-local-dynamic").outcome, Outcome::kPass)
+      << "it is reached by its name";
+}
+
 TEST(TlsRules, ADescriptorOfTheModuleIsLocalDynamicWithItsCode) {
   ModuleFacts m = library();
   m.relocations = {relocation(TlsRelocationKind::kTlsdesc, 0, 0)};
