@@ -158,11 +158,12 @@ void add_symbol(Dwfl_Module* module, GElf_Addr address, CodeLocation& location) 
 }
 
 // g++ writes names relative to the folder where it was started, and libdw leaves them as they are.
-// With -ffile-prefix-map and the like, that folder is relative too.
+// It joins those of clang to the folder, with their "..". With -ffile-prefix-map and the like, the
+// folder may be relative too.
 std::string absolute_name(Dwarf_Die* unit, const char* file) {
   Dwarf_Attribute attribute;
-  const char* const folder = dwarf_formstring(dwarf_attr(unit, DW_AT_comp_dir, &attribute));
-  if (*file == '/' || folder == nullptr || *folder == '\0') return file;
+  const char* folder = dwarf_formstring(dwarf_attr(unit, DW_AT_comp_dir, &attribute));
+  if (folder == nullptr) folder = "";
   if (strnlen(folder, kLongestPath) + strnlen(file, kLongestPath) >= kLongestPath) return file;
   return (std::filesystem::path(folder) / file).lexically_normal().string();
 }
