@@ -15,9 +15,10 @@ constexpr std::size_t kMostWords = 256;  // of a command that may name files
 
 // Without a slash at the end; empty if the kernel would not take it as a path.
 std::string plain(const fs::path& path) {
+  if (path.native().size() >= PATH_MAX) return {};
   std::string out = path.lexically_normal().string();
   if (out.size() > 1 && out.ends_with('/')) out.pop_back();
-  if (out == "." || out.size() >= PATH_MAX || out.find('\0') != out.npos) out.clear();
+  if (out == "." || out.find('\0') != out.npos) out.clear();
   return out;
 }
 

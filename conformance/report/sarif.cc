@@ -29,6 +29,7 @@ constexpr std::size_t kMostNotifications = 50;
 constexpr std::size_t kMostFileResults = 1000;
 constexpr std::size_t kMostFloorResults = 200;
 constexpr std::size_t kSarifMessages = std::size_t{4} << 20;
+constexpr std::size_t kSarifDetails = std::size_t{4} << 20;
 
 // A message may hold links, "[text](target)", and placeholders, "{0}". Ours have neither.
 std::string literal(std::string_view text) {
@@ -220,7 +221,7 @@ class SarifLog {
 
   // ---- rules
 
-  // Of what is no requirement.
+  // A rule that is not a requirement.
   std::size_t rule(const std::string& id, std::string_view text) {
     const std::string help = fmt::format("{} More: report.html, or the log of the run.", text);
     return rule(id, text, Severity::kError, {{"text", help}, {"markdown", help}});
@@ -306,6 +307,10 @@ class SarifLog {
     if (messages_ > kSarifMessages) {
       shown = "left out because this report is too long; see result.json";
     }
+    // Readers would look for the mistake there.
+    if (!place.path.empty() && place.line == 0) {
+      shown += "\nNo line of code is known, so line 1 stands for the file.";
+    }
     json result = {
         {"ruleId", id},
         {"ruleIndex", rule_index},
@@ -333,7 +338,6 @@ class SarifLog {
     const std::size_t index = rule(*result.requirement);
     if (result.outcome == Outcome::kPass) return;
     std::map<std::tuple<Outcome, Place, std::string>, std::size_t> seen;  // index into results_
-    std::map<std::size_t, int> times;
     bool is_full = false;
     for (const Finding& finding : result.findings) {
       if (!is_problem(finding.outcome)) continue;
@@ -348,15 +352,14 @@ class SarifLog {
         continue;
       }
       if (known != seen.end()) {
-        ++times[known->second];
+        json& count = results_[known->second]["occurrenceCount"];
+        count = count.get<std::uint64_t>() + 1;
         continue;
       }
       const std::size_t at = results_.size();
       broken(index, result, finding, std::get<Place>(key));
       seen.emplace(std::move(key), at);
-      times[at] = 1;
     }
-    for (const auto& [at, count] : times) results_[at]["occurrenceCount"] = count;
     if (is_full) {
       notify("note", fmt::format("{} is broken at more than {} places; the first ones are results",
                                  result.requirement->id, kMostPlaces));
@@ -373,6 +376,8 @@ class SarifLog {
     const bool is_expected =
         result.expected == Expected::kAsExpected && finding.outcome == result.outcome;
     const CodeFrame* const frame = finding.code.empty() ? nullptr : &finding.code.front();
+    const auto named = std::ranges::find_if(
+        finding.code, [](const CodeFrame& one) { return is_usable(one.path); });
     std::string text(or_else(finding.saw, "No finding says what was seen."));
     if (finding.outcome == Outcome::kCrash || finding.outcome == Outcome::kTimeout) {
       text = fmt::format("{}: {}", to_string(finding.outcome), text);
@@ -386,17 +391,21 @@ class SarifLog {
                         {"justification",
                          inert(or_else(result.expectation_note, "expected"), kSarifMessage)}}});
     }
+    out["occurrenceCount"] = 1;
     if (frame != nullptr) {
-      if (json names = logical(*frame); !names.empty()) {
+      if (json names = logical(named == finding.code.end() ? *frame : *named); !names.empty()) {
         if (!out.contains("locations")) out["locations"] = json::array({json::object()});
         out["locations"][0]["logicalLocations"] = std::move(names);
       }
     }
-    if (finding.code.size() > 1) out["stacks"] = json::array({stack_of(finding)});
     out["properties"] = {{"outcome", to_string(finding.outcome)},
                          {"image", finding_image(finding)},
-                         {"level", inert(finding.level, kSarifName)},
-                         {"again", again_for(run_, result)}};
+                         {"level", inert(finding.level, kSarifName)}};
+    // Details are left out of a report that they would make too long.
+    if (details_ > kSarifDetails) return;
+    details_ += (out["properties"]["again"] = again_for(run_, result)).dump().size();
+    if (finding.code.size() < 2) return;
+    details_ += (out["stacks"] = json::array({stack_of(finding)})).dump().size();
   }
 
   static json stack_of(const Finding& finding) {
@@ -433,7 +442,7 @@ class SarifLog {
       Place place = whole_run();
       if (run_.source && is_usable(run_.source->expectations)) {
         place = {.path = run_.source->expectations,
-                 .line = static_cast<std::uint32_t>(std::max(problem.line, 0))};
+                 .line = static_cast<std::uint32_t>(std::max(problem.line, 1))};
       }
       std::string text = problem.text;
       if (!problem.mend.empty()) text += "; to fix it: " + problem.mend;
@@ -461,6 +470,7 @@ class SarifLog {
   json results_ = json::array();
   json notifications_ = json::array();
   std::size_t messages_ = 0;
+  std::size_t details_ = 0;
   bool has_error_ = false;
 };
 

@@ -39,7 +39,7 @@ MODEL = {
     "result": {"ruleId": WORD, "ruleIndex": INTEGER, "level": LEVEL, "message": "message", "locations?": ["location"],
                "partialFingerprints": "fingerprints", "suppressions?": ["suppression"], "occurrenceCount?": INTEGER,
                "stacks?": ["stack"], "properties?": "about result"},
-    "about result": {"outcome": "fail|warn|info|crash|timeout", "image": ".*", "level": ".*", "again": ".*"},
+    "about result": {"outcome": "fail|warn|info|crash|timeout", "image": ".*", "level": ".*", "again?": ".*"},
     "fingerprints": {"ctxconf/v1": HASH},
     "suppression": {"kind": "external", "status": "accepted", "justification": WORD},
     "stack": {"frames": ["frame"]},
