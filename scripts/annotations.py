@@ -15,18 +15,24 @@ MOST = 10
 KINDS = {"fail": "error", "crash": "error", "timeout": "error", "harness-error": "error", "warn": "warning"}
 
 
+def inert(text):
+    """Without characters that control, reorder or hide text."""
+    return "".join(c if c.isprintable() else "".join(f"\\x{b:02x}" for b in c.encode()) for c in text)
+
+
 def escaped(text, in_property=False):
-    for character, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
+    for character, code in (("%", "%25"), ("\n", "%0A")):
         text = text.replace(character, code)
     if in_property:
         text = text.replace(":", "%3A").replace(",", "%2C")
     return text
 
 
-def annotation(kind, title, text, path="", line=0):
+def annotation(kind, title, lines, path="", line=0):
     properties = {"file": path, "line": str(line)} if path and line else {}
     properties["title"] = title
-    listed = ",".join(f"{name}={escaped(value, in_property=True)}" for name, value in properties.items())
+    listed = ",".join(f"{name}={escaped(inert(value), in_property=True)}" for name, value in properties.items())
+    text = "\n".join(inert(one) for one in lines if one)
     return f"::{kind} {listed}::{escaped(text)}"
 
 
@@ -39,11 +45,11 @@ def place(finding):
 
 
 def broken(result):
-    """Kind, title, text, path and line of each: those that are expected to fail are notices."""
+    """Kind, title, lines of text, path and line of each: those that are expected to fail are notices."""
     for problem in result["problems"]:
         kind = KINDS.get(problem["outcome"])
         if kind:
-            yield kind, "ctxconf", problem["text"]
+            yield kind, "ctxconf", [problem["text"]]
     for one in result["results"]:
         kind = KINDS.get(one["outcome"])
         if not kind:
@@ -52,11 +58,11 @@ def broken(result):
             kind = "notice"
         worst = [f for f in one["findings"] if f["outcome"] == one["outcome"]] or [{"saw": ""}]
         shown = next((f for f in worst if place(f)[0]), worst[0])
-        yield kind, one["id"], f"{one['strength']} {one['text']}\n{shown['saw']}", *place(shown)
+        yield kind, one["id"], [f"{one['strength']} {one['text']}", shown["saw"]], *place(shown)
     expectations = result["run"].get("source", {}).get("expectations", "")
     for problem in result["expectation_problems"]:
         kind = "error" if problem["exit_code"] else "warning"
-        yield kind, "expectations", f"{problem['text']}\n{problem['mend']}", expectations, problem["line"]
+        yield kind, "expectations", [problem["text"], problem["mend"]], expectations, problem["line"]
 
 
 def main():
@@ -70,11 +76,11 @@ def main():
         for kind, *rest in broken(result):
             lists[kind].append(annotation(kind, *rest))
     if code != "0" and not lists["error"]:
-        lists["error"].append(annotation("error", "ctxconf", f"exit code {code}: {reason}"))
+        lists["error"].append(annotation("error", "ctxconf", [f"exit code {code}: {reason}"]))
     for kind, lines in lists.items():
         if len(lines) > MOST:
             more = len(lines) - MOST + 1
-            lines[MOST - 1:] = [annotation(kind, "ctxconf", f"and {more} more: see the summary of the job")]
+            lines[MOST - 1:] = [annotation(kind, "ctxconf", [f"and {more} more: see the summary of the job"])]
         for line in lines:
             print(line)
 

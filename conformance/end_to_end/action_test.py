@@ -181,6 +181,21 @@ class ActionTest(unittest.TestCase):
         self.assertEqual(place["artifactLocation"]["uri"], path)
         self.assertIn(f"::error file={path},line={line},title=pctx.update.fields-while-zero::MUST ", job.output)
 
+    def test_hostile_text_is_inert_in_annotations(self):
+        finding = {"outcome": "fail", "saw": "\x1b[2J\r\n::error::\u202e 100%\u2028",
+                   "code": [{"offset": 1, "path": "a,b:\u202ec.c", "line": 7}]}
+        one = {"id": "pctx.x", "outcome": "fail", "expected": "none", "strength": "MUST", "text": "It is.",
+               "findings": [finding]}
+        path = os.path.join(self.folder, "result.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({"problems": [], "results": [one], "run": {}, "expectation_problems": [],
+                       "exit": {"reason": ""}}, file)
+        done = subprocess.run([os.path.join(SOURCE, "scripts", "annotations.py"), path, "1"], capture_output=True,
+                              text=True, timeout=DEADLINE_S, check=True)
+        self.assertEqual(done.stdout,
+                         "::error file=a%2Cb%3A\\xe2\\x80\\xaec.c,line=7,title=pctx.x::MUST It is.%0A\\x1b[2J\\x0d\\x0a"
+                         "::error::\\xe2\\x80\\xae 100%25\\xe2\\x80\\xa8\n")
+
     def test_warnings(self):
         bad = f"{WRITER} --bad pctx.header.timestamp-nanoseconds"
         self.assertFalse(self.job(bad).failed)
@@ -367,7 +382,12 @@ class ComponentTest(unittest.TestCase):
         done = self.component(GOOD, expect="no-such-file").run("sh")
         self.assertEqual(done.returncode, 2)
         self.assertIn("no-such-file", done.stdout)
-        self.assertEqual(self.component("'").run("sh").returncode, 2)
+        for shell in ("sh", "bash"):
+            for command in ("'", f"{GOOD} && true", f"{GOOD}; true", f"{GOOD} | cat", f"{GOOD} &"):
+                with self.subTest(command, shell=shell):
+                    done = self.component(command).run(shell)
+                    self.assertEqual(done.returncode, 2, done.stdout)
+                    self.assertRegex(done.stdout, r"\Aeval: |\A.*: eval: ")
         for wrong in ({"mode": "judge"}, {"version": "main"}, {"strict": "yes"}, {"image": None}):
             with self.subTest(str(wrong)), self.assertRaises(ValueError):
                 self.component(GOOD, **wrong)
