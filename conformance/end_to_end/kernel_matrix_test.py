@@ -78,7 +78,7 @@ class KernelMatrix(unittest.TestCase):
         (folder / "ctxconf").write_bytes(ELF + machine.to_bytes(2, "little"))
         for each in kernel_matrix.LISTS:
             (folder / each).write_text('{"mutants": []}')
-        (folder / kernel_matrix.LISTS[0]).write_text(json.dumps({"mutants": [{"name": p} for p in programs]}))
+        (folder / kernel_matrix.LISTS[0]).write_text(json.dumps({"mutants": [{"name": p, "program": "writer"} for p in programs]}))
 
     def say(self, machine, **verdicts):
         (self.fake / f"{machine}.verdicts").write_text(json.dumps(verdicts))
@@ -168,10 +168,14 @@ class KernelMatrix(unittest.TestCase):
         self.say("x86_64-5.10", bad_a="killed", bad_b="killed", good_c="clean")
         self.run_it("--machine", "x86_64-5.10")
         self.called()
-        with (self.folder / "x86/bin/ctxconf").open("ab") as f:
-            f.write(b"new")
-        self.run_it("--machine", "x86_64-5.10")
-        self.assertEqual(self.called(), ["x86_64-5.10 selftest --json"])
+        for file in ("ctxconf", kernel_matrix.LISTS[0], "writer"):
+            with self.subTest(file):
+                with (self.folder / "x86/bin" / file).open("ab") as f:
+                    f.write(b"\n")
+                self.run_it("--machine", "x86_64-5.10")
+                self.assertEqual(self.called(), ["x86_64-5.10 selftest --json"])
+                self.run_it("--machine", "x86_64-5.10")
+                self.assertEqual(self.called(), [], "the same build")
 
     def test_a_machine_that_does_not_start(self):
         self.say("x86_64-5.10", bad_a=125, bad_b="killed", good_c="clean")
