@@ -640,9 +640,9 @@ void Tracer::State::stopped(pid_t tid, Task& task, int status) {
         return hand_out(task, Interrupted{tid, task.process});
       }
       if (attempt && attempt_is_over) {
-        ++task.long_attempts;
         const auto registers = call_registers(tid);
         if (registers && task.stepping) {
+          ++task.long_attempts;
           const auto words = std::exchange(task.to_touch, 0);
           return hand_out(task, Stepped{tid, task.process, words, registers->pc});
         }
@@ -741,7 +741,8 @@ bool Tracer::State::trapped(pid_t tid, Task& task, const Attempt& ended) {
   }
   if (arch::native::kTrapsBeforeStore) {
     const auto registers = call_registers(tid);
-    if (registers && begin_attempt(tid, task, arch::attempt_to(tid, registers->pc))) {
+    if (registers && !registers->compat &&
+        begin_attempt(tid, task, arch::attempt_to(tid, registers->pc))) {
       // After this trap the store fails, and the breakpoint behind it tells so.
     } else if (registers && arch::disable_watches(tid)) {
       task.touch(*words, registers->pc);
@@ -1326,6 +1327,7 @@ Result<> Tracer::unwatch(pid_t tid) {
   if (!it->second.handed_out) return fail("unwatch", EINVAL, pid_text(tid) + " is not stopped");
   if (arch::disable_watches(tid)) {
     it->second.armed = false;
+    if (std::exchange(it->second.next_attempt, 0) != 0) arch::clear_breakpoints(tid);
     it->second.watched = arch::may_be_due(tid);
     return {};
   }

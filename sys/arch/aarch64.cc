@@ -5,6 +5,7 @@
 #include <sys/ptrace.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -202,9 +203,12 @@ std::optional<ExclusiveAttempt> attempt_from(pid_t tid, std::uint64_t pc) {
 
 std::optional<ExclusiveAttempt> attempt_to(pid_t tid, std::uint64_t pc) {
   if (!aarch64::is_store_exclusive(code_at(tid, pc, 1))) return std::nullopt;
+  constexpr std::uint64_t kSmallestPage = 4096;
+  constexpr std::uint64_t kLength = sizeof(std::uint32_t);
+  const std::uint64_t farthest = pc - (aarch64::kLongestAttempt - 1) * kLength;
   // The page before this one may not be mapped.
-  for (std::size_t count = aarch64::kLongestAttempt; count > 1; count /= 2) {
-    const std::uint64_t from = pc - (count - 1) * sizeof(std::uint32_t);
+  for (const std::uint64_t from : {farthest, std::max(farthest, pc & ~(kSmallestPage - 1))}) {
+    const std::size_t count = (pc - from) / kLength + 1;
     const auto code = code_at(tid, from, count);
     if (code.size() == count) return aarch64::attempt_to(from, code);
   }
