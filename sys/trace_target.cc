@@ -181,12 +181,14 @@ int name_memory(int others) {
   return r == 0 ? 0 : errno;
 }
 
-#if defined(__x86_64__)
 using Words = volatile unsigned long;
 
 void store_words(Words* w) {
   for (int i = 0; i < 4; ++i) w[i] = 1;
 }
+
+#if defined(__x86_64__)
+bool has_vectors() { return __builtin_cpu_supports("avx") != 0; }
 
 void store_vector(Words* w) {
   const unsigned long bytes[4] = {1, 2, 3, 4};
@@ -210,6 +212,49 @@ void fail_to_exchange(Words* w) {
   __asm__ volatile("lock cmpxchgq %2, %1" : "+a"(expected), "+m"(w[1]) : "r"(9UL) : "memory");
 }
 
+#else
+bool has_vectors() { return true; }
+
+void store_vector(Words* w) {
+  const unsigned long bytes[4] = {1, 2, 3, 4};
+  __asm__ volatile("ldp q0, q1, [%0]\n\tstp q0, q1, [%1]"
+                   :
+                   : "r"(bytes), "r"(w)
+                   : "v0", "v1", "memory");
+}
+
+void add_exclusively(Words* at) {
+  unsigned long value = 0;
+  unsigned failed = 0;
+  __asm__ volatile("1: ldaxr %0, [%2]\n\tadd %0, %0, #1\n\tstlxr %w1, %0, [%2]\n\tcbnz %w1, 1b"
+                   : "=&r"(value), "=&r"(failed)
+                   : "r"(at)
+                   : "memory");
+}
+
+// The value differs from the expected one, so nothing is stored.
+void fail_to_exchange_exclusively(Words* at) {
+  unsigned long value = 0;
+  unsigned failed = 0;
+  __asm__ volatile(
+      "1: ldaxr %0, [%2]\n\tcmp %0, #5\n\tb.ne 2f\n\tstlxr %w1, xzr, [%2]\n\tcbnz %w1, 1b\n\t"
+      "2: clrex"
+      : "=&r"(value), "=&r"(failed)
+      : "r"(at)
+      : "cc", "memory");
+}
+
+// Waits until another sets it to 0.
+void lock(Words* at) {
+  unsigned long value = 0;
+  unsigned failed = 0;
+  __asm__ volatile("1: ldaxr %0, [%2]\n\tcbnz %0, 1b\n\tstxr %w1, %3, [%2]\n\tcbnz %w1, 1b"
+                   : "=&r"(value), "=&r"(failed)
+                   : "r"(at), "r"(1UL)
+                   : "memory");
+}
+#endif
+
 void* store_in_thread(void* words) {
   store_words(static_cast<unsigned long*>(words));
   return nullptr;
@@ -219,6 +264,21 @@ bool is_blocked(int signo) {
   sigset_t mask;
   pthread_sigmask(SIG_SETMASK, nullptr, &mask);
   return sigismember(&mask, signo) == 1;
+}
+
+int store_between_own_traps(Words* w) {
+  w[0] = 1;
+  raise(SIGTRAP);
+  w[1] = 1;
+#if defined(__x86_64__)
+  __asm__ volatile("int3");
+  siginfo_t made_up{};
+  made_up.si_code = 4;  // TRAP_HWBKPT
+  syscall(SYS_rt_tgsigqueueinfo, getpid(), getpid(), SIGTRAP, &made_up);
+  return seen_signals == 3 ? 0 : 1;
+#else
+  return seen_signals == 1 ? 0 : 1;
+#endif
 }
 
 // Announces 32 bytes with a prctl that names them, then stores to them in one way.
@@ -254,13 +314,26 @@ int stores(const std::string& how) {
   syscall(SYS_prctl, 0x53564d41, 0, page, 4096, "CTXCONF_TEST");
   if (how == "words") store_words(w);
   if (how == "vector") {
-    if (!__builtin_cpu_supports("avx")) return 77;
+    if (!has_vectors()) return 77;
     store_vector(w);
   }
   if (how == "byte") *reinterpret_cast<volatile char*>(&w[2]) = 1;
   if (how == "beside") w[4] = 1;
+#if defined(__x86_64__)
   if (how == "rep") store_with_rep(w);
   if (how == "failed-exchange") fail_to_exchange(w);
+#else
+  if (how == "exclusive") {
+    for (int i = 0; i < 3; ++i) add_exclusively(&w[1]);
+    fail_to_exchange_exclusively(&w[2]);
+    add_exclusively(&w[4]);
+    return w[1] == 3 && w[4] == 1 ? 0 : 1;
+  }
+  if (how == "locked") {
+    w[5] = 1;
+    lock(&w[5]);
+  }
+#endif
   if (how == "memcpy") {
     const unsigned long bytes[4] = {1, 2, 3, 4};
     memcpy(page, bytes, sizeof bytes);
@@ -295,16 +368,7 @@ int stores(const std::string& how) {
     w[0] = 1;
     exec_self("stores", "words");
   }
-  if (how == "own-sigtrap") {
-    w[0] = 1;
-    raise(SIGTRAP);
-    w[1] = 1;
-    __asm__ volatile("int3");
-    siginfo_t made_up{};
-    made_up.si_code = 4;  // TRAP_HWBKPT
-    syscall(SYS_rt_tgsigqueueinfo, getpid(), getpid(), SIGTRAP, &made_up);
-    return seen_signals == 3 ? 0 : 1;
-  }
+  if (how == "own-sigtrap") return store_between_own_traps(w);
   if (how == "blocked") {
     w[0] = 1;
     return is_blocked(SIGTRAP) ? 0 : is_blocked(SIGUSR1) ? 1 : 2;
@@ -315,7 +379,6 @@ int stores(const std::string& how) {
   }
   return 0;
 }
-#endif
 
 // Exits with the result of the call (a descriptor or errno).
 int make_memfd() {
@@ -526,9 +589,7 @@ int main(int argc, char** argv) {
   if (mode == "own-sigtrap") return own_sigtrap();
   if (mode == "signal-storm") return signal_storm(number);
   if (mode == "name-memory") return name_memory(number);
-#if defined(__x86_64__)
   if (mode == "stores") return stores(text);
-#endif
   if (mode == "memfd") return make_memfd();
   if (mode == "childless") return childless(number);
   if (mode == "own-number") return getpid() == 1 && getppid() == 0 ? 0 : 1;
