@@ -4,8 +4,6 @@
 usage: in_vm_test.py SOURCE_DIR [unittest arguments]
 """
 
-import importlib.machinery
-import importlib.util
 import os
 import pathlib
 import select
@@ -15,17 +13,11 @@ import tempfile
 import unittest
 import unittest.mock
 
+import script_module
+
 SCRIPT = pathlib.Path(sys.argv.pop(1)) / "scripts/in-vm"
 
-
-def load():
-    loader = importlib.machinery.SourceFileLoader("in_vm", str(SCRIPT))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("in_vm", loader))
-    loader.exec_module(module)
-    return module
-
-
-in_vm = load()
+in_vm = script_module.load(SCRIPT)
 
 
 def files_of(archive):
@@ -139,9 +131,8 @@ class WithMachines(unittest.TestCase):
         path.chmod(0o755)
 
     def start(self, *options, command=("true",)):
-        code = ("import importlib.machinery as m, importlib.util as u, pathlib, sys\n"
-                f"l = m.SourceFileLoader('in_vm', {str(SCRIPT)!r})\n"
-                "v = u.module_from_spec(u.spec_from_loader('in_vm', l)); l.exec_module(v)\n"
+        code = (f"import pathlib, sys; sys.path.append({str(pathlib.Path(__file__).parent)!r}); import script_module\n"
+                f"v = script_module.load({str(SCRIPT)!r})\n"
                 f"v.KERNELS = pathlib.Path({str(self.folder / 'kernels')!r})\n"
                 "v.shutil.which = lambda name: name\n"
                 "sys.exit(v.main())\n")

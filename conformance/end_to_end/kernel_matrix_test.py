@@ -5,8 +5,6 @@ usage: kernel_matrix_test.py SOURCE_DIR [unittest arguments]
 """
 
 import contextlib
-import importlib.machinery
-import importlib.util
 import io
 import json
 import os
@@ -15,6 +13,8 @@ import sys
 import tempfile
 import unittest
 import unittest.mock
+
+import script_module
 
 SCRIPT = pathlib.Path(sys.argv.pop(1)).resolve() / "scripts/kernel-matrix"
 ELF = b"\x7fELF\x02\x01\x01" + bytes(11)  # and e_machine
@@ -47,14 +47,7 @@ sys.exit(any(v not in ("killed", "clean", "skipped") for v in verdicts.values())
 '''
 
 
-def load():
-    loader = importlib.machinery.SourceFileLoader("kernel_matrix", str(SCRIPT))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("kernel_matrix", loader))
-    loader.exec_module(module)
-    return module
-
-
-kernel_matrix = load()
+kernel_matrix = script_module.load(SCRIPT)
 
 
 class KernelMatrix(unittest.TestCase):

@@ -3,8 +3,6 @@
 
 usage: new_requirement_test.py SOURCE_DIR
 """
-import importlib.machinery
-import importlib.util
 import json
 import pathlib
 import re
@@ -13,6 +11,8 @@ import subprocess
 import sys
 import tempfile
 import unittest
+
+import script_module
 
 SOURCE = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else pathlib.Path()
 del sys.argv[1:2]
@@ -60,15 +60,6 @@ KINDS = (
 PAIRS = tuple((new, like) for new, like, places in KINDS if places)
 
 
-def load_script():
-    loader = importlib.machinery.SourceFileLoader("new_requirement", str(SOURCE / "scripts" / "new-requirement"))
-    loader_spec = importlib.util.spec_from_loader("new_requirement", loader)
-    module = importlib.util.module_from_spec(loader_spec)
-    sys.dont_write_bytecode = True
-    loader.exec_module(module)
-    return module
-
-
 class NewRequirementTest(unittest.TestCase):
     def setUp(self):
         holder = tempfile.TemporaryDirectory()
@@ -111,7 +102,7 @@ class NewRequirementTest(unittest.TestCase):
                 self.assertIn(f'"{new}", .rule = answers', (self.root / place).read_text(encoding="utf-8"))
 
     def test_every_requirement_can_be_the_similar_one(self):
-        script = load_script()
+        script = script_module.load(SOURCE / "scripts/new-requirement")
         sources = script.Sources(SOURCE)
         entries = [entry for path in sources.matching(script.CATALOGUES, "4*.json")
                    for entry in json.loads(sources.text(path))["requirements"]]
@@ -173,7 +164,7 @@ class NewRequirementTest(unittest.TestCase):
                  'resting_on_other_calls(store_requirement<a_b, About::kUpdates>( "pctx.a.b")),'),
                 ("pctx.reader.default-detection", '{.id = "pctx.a.b", .rule = answers, .trait = "defaults"},')):
             with self.subTest(like):
-                script = load_script()
+                script = script_module.load(SOURCE / "scripts/new-requirement")
                 sources = script.Sources(self.root)
                 script.add_rule(sources, like.split(".")[0] + ".a.b", like)
                 text, = sources.changed.values()
@@ -184,7 +175,7 @@ class NewRequirementTest(unittest.TestCase):
                               ("pctx.reader.decode-after-check", {"unnoticed"}),
                               ("tctx.publish.additive", {"excluded"}), ("pctx.header.version", set())):
             with self.subTest(like):
-                script = load_script()
+                script = script_module.load(SOURCE / "scripts/new-requirement")
                 sources = script.Sources(self.root)
                 new = like.split(".")[0] + ".a.b"
                 script.add_to_catalogue(sources, new, like)
@@ -197,7 +188,7 @@ class NewRequirementTest(unittest.TestCase):
 
     def test_a_trait_of_another_requirement_is_to_do(self):
         for like, is_to_do in (("pctx.reader.default-detection", True), ("pctx.reader.duplicate-keys", False)):
-            script = load_script()
+            script = script_module.load(SOURCE / "scripts/new-requirement")
             sources = script.Sources(self.root)
             script.add_rule(sources, "pctx.a.b", like)
             text, = sources.changed.values()

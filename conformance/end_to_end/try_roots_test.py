@@ -4,24 +4,16 @@
 usage: try_roots_test.py SOURCE_DIR [unittest arguments]
 """
 
-import importlib.machinery
-import importlib.util
 import pathlib
 import subprocess
 import sys
 import unittest
 
+import script_module
+
 SCRIPT = pathlib.Path(sys.argv.pop(1)).resolve() / "scripts/try-roots"
 
-
-def load():
-    loader = importlib.machinery.SourceFileLoader("try_roots", str(SCRIPT))
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("try_roots", loader))
-    loader.exec_module(module)
-    return module
-
-
-try_roots = load()
+try_roots = script_module.load(SCRIPT)
 JUDGED = next(t for t in try_roots.TRIES if t.name == "wrap")
 FAILURE = next(t for t in try_roots.TRIES if t.code == 1)
 
