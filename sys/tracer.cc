@@ -376,7 +376,7 @@ struct Tracer::State {
       to_touch = static_cast<std::uint8_t>(to_touch | words);
       store_at = store;
     }
-    // It runs through these instructions to a breakpoint behind them, with its watchpoints
+    // It runs through these instructions to a breakpoint after them, with its watchpoints
     // disabled.
     std::optional<arch::ExclusiveAttempt> attempt;
     Clock::time_point attempt_began;
@@ -743,7 +743,7 @@ bool Tracer::State::trapped(pid_t tid, Task& task, const Attempt& ended) {
     const auto registers = call_registers(tid);
     if (registers && !registers->compat &&
         begin_attempt(tid, task, arch::attempt_to(tid, registers->pc))) {
-      // After this trap the store fails, and the breakpoint behind it tells so.
+      // After this trap the store fails, and the breakpoint after it tells so.
     } else if (registers && arch::disable_watches(tid)) {
       task.touch(*words, registers->pc);
     }

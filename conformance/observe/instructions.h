@@ -11,6 +11,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "sys/aarch64_instruction.h"
 #include "sys/remote_addr.h"
 
 namespace ctxconf::conformance {
@@ -21,7 +22,7 @@ struct Instruction {
   std::string barrier;
   // False only for instructions that are known not to store.
   bool may_store = true;
-  // A thread is stepped from a load-exclusive to behind its store-exclusive at once (sys::Stepped).
+  // A thread is stepped from a load-exclusive over its store-exclusive at once (sys::Stepped).
   // So the former may store.
   bool loads_exclusively = false;
   bool stores_exclusively = false;
@@ -35,8 +36,10 @@ class InstructionDecoder {
   InstructionDecoder(const InstructionDecoder&) = delete;
   InstructionDecoder& operator=(const InstructionDecoder&) = delete;
 
-  static constexpr std::size_t kLongest = 16;   // bytes of an instruction
-  static constexpr std::size_t kExclusive = 4;  // bytes of one with load- and store-exclusive
+  static constexpr std::size_t kLongest = 16;  // bytes of an instruction
+  // Bytes of a load-exclusive, and from the first to the last byte of it and its store-exclusive.
+  static constexpr std::size_t kExclusive = sys::arch::aarch64::kInstructionLength;
+  static constexpr std::size_t kLongestAttempt = sys::arch::aarch64::kLongestAttempt * kExclusive;
 
   // The instruction at the start of `code`.
   Instruction decode(std::span<const std::byte> code, std::uint64_t pc) const;

@@ -4,26 +4,28 @@
 #include <string_view>
 
 #include "conformance/observe/instruction_set.h"
+#include "sys/aarch64_instruction.h"
 
 // Uses the encodings of the Arm ARM, C4.1: capstone 4 does not know the atomics of ARMv8.1.
 namespace ctxconf::conformance {
 namespace aarch64 {
 namespace {
 
+using sys::arch::aarch64::bit;
+using sys::arch::aarch64::bits;
+using sys::arch::aarch64::is_compare_and_swap;
+using sys::arch::aarch64::is_data_processing;
+using sys::arch::aarch64::is_exclusive_or_ordered;
+using sys::arch::aarch64::is_ordered_unscaled;
+using sys::arch::aarch64::is_structure;
+using sys::arch::aarch64::is_sys;
+using sys::arch::aarch64::is_system;
+using sys::arch::aarch64::kInstructionLength;
+using sys::arch::aarch64::signed_bits;
+
 constexpr std::size_t kProgramCounter = 32;  // of a sys::StackCopy
-constexpr std::uint64_t kLength = 4;
 constexpr unsigned kNoRegister = 31;
 constexpr std::uint64_t kWidestPair = 32;
-
-// Bits `high` to `low` of an instruction.
-constexpr std::uint32_t bits(std::uint32_t word, unsigned high, unsigned low) {
-  return word >> low & ((1U << (high - low + 1)) - 1);
-}
-constexpr bool bit(std::uint32_t word, unsigned at) { return bits(word, at, at) != 0; }
-constexpr std::int64_t signed_bits(std::uint32_t word, unsigned high, unsigned low) {
-  const std::int64_t value = bits(word, high, low);
-  return bit(word, high) ? value - (std::int64_t{1} << (high - low + 1)) : value;
-}
 
 std::optional<std::uint32_t> word_of(std::span<const std::byte> code) {
   std::uint32_t word = 0;
@@ -34,34 +36,16 @@ std::optional<std::uint32_t> word_of(std::span<const std::byte> code) {
 
 // The group of the encoding: op0, bits 28 to 25.
 bool is_load_or_store(std::uint32_t w) { return (bits(w, 28, 25) & 0b0101U) == 0b0100U; }
-bool is_data_processing(std::uint32_t w) {
-  return bits(w, 28, 26) == 0b100 || bits(w, 27, 25) == 0b101 || bits(w, 27, 25) == 0b111;
-}
 bool is_branch_or_system(std::uint32_t w) { return bits(w, 28, 26) == 0b101; }
 bool is_exception(std::uint32_t w) { return bits(w, 31, 24) == 0xd4; }
 bool is_svc(std::uint32_t w) {
   return is_exception(w) && bits(w, 23, 21) == 0 && bits(w, 4, 0) == 1;
 }
-// SYS instructions; `dc zva` is one.
-bool is_sys(std::uint32_t w) { return bits(w, 31, 19) == 0x1aa1; }
-bool is_system(std::uint32_t w) { return bits(w, 31, 22) == 0x354; }
 bool is_branch(std::uint32_t w) {
   return is_branch_or_system(w) && !is_exception(w) && !is_system(w);
 }
 
 // Loads and stores, by bits 29 to 27.
-bool is_structure(std::uint32_t w) { return !bit(w, 31) && bits(w, 29, 25) == 0b00110; }
-bool is_exclusive_or_ordered(std::uint32_t w) { return bits(w, 29, 24) == 0b001000; }
-bool is_compare_and_swap(std::uint32_t w) {
-  return is_exclusive_or_ordered(w) && bit(w, 21) && (bit(w, 23) || !bit(w, 31));
-}
-// Of one register, or of a pair.
-bool is_exclusive(std::uint32_t w) {
-  return is_exclusive_or_ordered(w) && !bit(w, 23) && !is_compare_and_swap(w);
-}
-bool is_ordered_unscaled(std::uint32_t w) {
-  return bits(w, 29, 24) == 0b011001 && !bit(w, 21) && bits(w, 11, 10) == 0;
-}
 bool is_literal(std::uint32_t w) { return bits(w, 29, 27) == 0b011 && bits(w, 25, 24) == 0; }
 bool is_pair(std::uint32_t w) { return bits(w, 29, 27) == 0b101; }
 bool is_single(std::uint32_t w) { return bits(w, 29, 27) == 0b111; }
@@ -135,12 +119,12 @@ bool may_store(const DecodedInstruction& i) {
 
 bool loads_exclusively(const DecodedInstruction& i) {
   const auto w = word_of(i.code);
-  return w && is_exclusive(*w) && bit(*w, 22);
+  return w && sys::arch::aarch64::loads_exclusively(*w);
 }
 
 bool stores_exclusively(const DecodedInstruction& i) {
   const auto w = word_of(i.code);
-  return w && is_exclusive(*w) && !bit(*w, 22);
+  return w && sys::arch::aarch64::stores_exclusively(*w);
 }
 
 struct Stored {
@@ -161,7 +145,7 @@ std::optional<Stored> stored_by(std::uint32_t w, std::span<const std::uint64_t> 
     constexpr std::uint32_t kPost = 0b01;
     constexpr std::uint32_t kPre = 0b11;
     const auto mode = bits(w, 11, 10);
-    const auto offset = static_cast<std::uint64_t>(signed_bits(w, 20, 12));
+    const auto offset = signed_bits(w, 20, 12);
     if (mode == kPost) return Stored{base - offset, kWidest};
     return Stored{mode == kPre ? base : base + offset, kWidest};
   }
@@ -179,7 +163,7 @@ std::optional<Stored> stored_by(std::uint32_t w, std::span<const std::uint64_t> 
     // A pair with tags has another scale than other pairs.
     if (!vector && bits(w, 31, 30) == 0b01) return std::nullopt;
     const unsigned pair_scale = vector ? 2 + bits(w, 31, 30) : bit(w, 31) ? 3 : 2;
-    const auto offset = static_cast<std::uint64_t>(signed_bits(w, 21, 15)) << pair_scale;
+    const auto offset = signed_bits(w, 21, 15) << pair_scale;
     const auto mode = bits(w, 24, 23);
     if (mode == kPost) return Stored{base - offset, kWidestPair};
     return Stored{mode == kPre ? base : base + offset, kWidestPair};
@@ -197,9 +181,9 @@ bool left_alone(const DecodedInstruction& i, std::span<const std::uint64_t> regi
                 sys::RemoteRange bytes) {
   const auto w = word_of(i.code);
   if (!w || registers.size() <= kProgramCounter) return false;
-  if (is_exclusive(*w) && bit(*w, 22)) return false;  // its store was stepped too
+  if (loads_exclusively(i)) return false;  // its store was stepped too
   // Between a system call and the next stop there may be one more instruction, or none.
-  if (!is_branch(*w) && registers[kProgramCounter] != i.pc + kLength) return false;
+  if (!is_branch(*w) && registers[kProgramCounter] != i.pc + kInstructionLength) return false;
   // The kernel stores only where it is asked to, and nobody asks it to store into a record.
   if (is_svc(*w) || !stores(*w)) return true;
   if (!is_load_or_store(*w)) return false;

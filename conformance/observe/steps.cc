@@ -157,12 +157,11 @@ void StepRecorder::add_barrier(pid_t tid, std::uint64_t pc, const std::string& t
 // The last step led from one address to the other.
 bool StepRecorder::may_have_stored(pid_t tid, std::uint64_t from, std::uint64_t to) {
   constexpr std::uint64_t kSize = InstructionDecoder::kExclusive;
-  constexpr std::uint64_t kFarthest = 128;  // between a load-exclusive and its store-exclusive
   const auto& first = instructions_.at(tid, from);
   add_barrier(tid, from, first.barrier);
   if (!first.loads_exclusively) return first.may_store;
   // Elsewhere, it has left the loop before the store.
-  if (to <= from + kSize || to - from > kFarthest ||
+  if (to <= from + kSize || to - from > InstructionDecoder::kLongestAttempt ||
       !instructions_.at(tid, to - kSize).stores_exclusively) {
     return true;
   }

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "sys/aarch64_instruction.h"
 #include "sys/arch/exclusive.h"
 #include "sys/arch/registers.h"
 #include "sys/arch/watch_registers.h"
@@ -196,7 +197,7 @@ std::optional<std::uint8_t> take_touched(pid_t tid, const siginfo_t& trap) {
 bool may_be_due(pid_t /*tid*/) { return true; }
 
 std::optional<ExclusiveAttempt> attempt_from(pid_t tid, std::uint64_t pc) {
-  // Most instructions are others.
+  // Few instructions are, so mostly one is read.
   if (!aarch64::is_load_exclusive(code_at(tid, pc, 1))) return std::nullopt;
   return aarch64::attempt_from(pc, code_at(tid, pc, aarch64::kLongestAttempt));
 }
@@ -204,11 +205,10 @@ std::optional<ExclusiveAttempt> attempt_from(pid_t tid, std::uint64_t pc) {
 std::optional<ExclusiveAttempt> attempt_to(pid_t tid, std::uint64_t pc) {
   if (!aarch64::is_store_exclusive(code_at(tid, pc, 1))) return std::nullopt;
   constexpr std::uint64_t kSmallestPage = 4096;
-  constexpr std::uint64_t kLength = sizeof(std::uint32_t);
-  const std::uint64_t farthest = pc - (aarch64::kLongestAttempt - 1) * kLength;
+  const std::uint64_t farthest = pc - (aarch64::kLongestAttempt - 1) * aarch64::kInstructionLength;
   // The page before this one may not be mapped.
   for (const std::uint64_t from : {farthest, std::max(farthest, pc & ~(kSmallestPage - 1))}) {
-    const std::size_t count = (pc - from) / kLength + 1;
+    const std::size_t count = (pc - from) / aarch64::kInstructionLength + 1;
     const auto code = code_at(tid, from, count);
     if (code.size() == count) return aarch64::attempt_to(from, code);
   }
@@ -217,7 +217,7 @@ std::optional<ExclusiveAttempt> attempt_to(pid_t tid, std::uint64_t pc) {
 
 AttemptResult result_of(pid_t tid, const ExclusiveAttempt& attempt) {
   const auto r = registers(tid);
-  if (!r || r->general.pc != attempt.behind()) return {};
+  if (!r || r->general.pc != attempt.after_store()) return {};
   if (!aarch64::has_stored(attempt.code, r->general)) return {Attempted::kFailed, 0};
   // It does not change its base register.
   const auto stored = aarch64::stored_by(attempt.code, r->general, 0);

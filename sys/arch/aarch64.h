@@ -98,8 +98,6 @@ std::uint8_t touched_words(const WatchRegisters& r, std::size_t count, StoredByt
 
 bool is_load_exclusive(std::span<const std::uint32_t> code);
 bool is_store_exclusive(std::span<const std::uint32_t> code);
-// An attempt does not have more instructions: the Arm ARM (B2.12.5) recommends at most 128 bytes.
-inline constexpr std::size_t kLongestAttempt = 32;
 // The attempt of the load-exclusive at `pc`, where the instructions `code` begin. Nothing: it has
 // another load or store, a call, a jump that cannot be followed, or too many exits.
 std::optional<ExclusiveAttempt> attempt_from(std::uint64_t pc, std::span<const std::uint32_t> code);

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "sys/aarch64_instruction.h"
+
 namespace ctxconf::sys::arch::aarch64 {
 namespace {
 
@@ -202,7 +204,7 @@ TEST(Aarch64, FindsTheEndOfAnExclusiveAttempt) {
   ASSERT_TRUE(attempt);
   EXPECT_EQ(attempt->load, 0x400U);
   EXPECT_EQ(attempt->store, 0x408U);
-  EXPECT_EQ(attempt->behind(), 0x40cU);
+  EXPECT_EQ(attempt->after_store(), 0x40cU);
   EXPECT_EQ(attempt->code, 0xc80afc09U);
   EXPECT_EQ(exits_of(*attempt), std::vector<std::uint64_t>{0x40c});
   EXPECT_FALSE(attempt_from(0x404, std::span(add).subspan(1))) << "it begins with the load";
@@ -233,7 +235,7 @@ TEST(Aarch64, FindsTheOtherExitsOfAnExclusiveAttempt) {
   EXPECT_EQ(with(0x361ffe23), (std::vector<std::uint64_t>{0x410, 0x3c8, 0x418})) << "tbz, back";
   EXPECT_EQ(with(0x54000081), (std::vector<std::uint64_t>{0x410, 0x414, 0x418}));
   EXPECT_EQ(with(0x54000060), (std::vector<std::uint64_t>{0x410, 0x418}))
-      << "b.eq behind the store";
+      << "b.eq to the address after the store";
   EXPECT_EQ(with(0xd5033bbf), (std::vector<std::uint64_t>{0x410, 0x418})) << "dmb ish";
   EXPECT_EQ(with(0xd53bd040), (std::vector<std::uint64_t>{0x410, 0x418})) << "mrs x0, tpidr_el0";
   EXPECT_TRUE(with(0x17ffffeb).empty()) << "b";

@@ -18,11 +18,11 @@ struct ExclusiveAttempt {
   std::uint64_t load = 0;   // the address of the load-exclusive
   std::uint64_t store = 0;  // the address of the store-exclusive
   std::uint32_t code = 0;   // of the store-exclusive
-  // Where it can lead: behind the store, and to the targets of its branches.
+  // Where it can lead: the address after the store, and to the targets of its branches.
   std::array<std::uint64_t, kMostExits> exits{};
   std::size_t exit_count = 0;
 
-  std::uint64_t behind() const { return exits[0]; }
+  std::uint64_t after_store() const { return exits[0]; }
 };
 
 // The attempt that begins or has its store at `pc` of a stopped thread that the caller traces.
@@ -32,7 +32,7 @@ std::optional<ExclusiveAttempt> attempt_to(pid_t tid, std::uint64_t pc);
 
 enum class Attempted { kNothing, kFailed, kStored };
 struct AttemptResult {
-  Attempted outcome = Attempted::kNothing;  // kNothing: the thread is not directly behind the store
+  Attempted outcome = Attempted::kNothing;  // kNothing: the thread is not at after_store()
   std::uint8_t words = 0;                   // that were stored to, of those of set_watches()
 };
 AttemptResult result_of(pid_t tid, const ExclusiveAttempt& attempt);
