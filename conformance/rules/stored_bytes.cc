@@ -28,9 +28,9 @@ std::vector<MarkedBytes> marked_in(const Finding& f) {
   for (const Hexdump& dump : f.hexdumps) {
     for (const Hexdump::Mark& mark : dump.marks) {
       if (mark.offset >= dump.bytes.size() || mark.length == 0) continue;
-      const auto behind = std::span(dump.bytes).subspan(mark.offset);
+      const auto rest = std::span(dump.bytes).subspan(mark.offset);
       out.push_back({dump.address + mark.offset,
-                     behind.first(std::min<std::uint64_t>(mark.length, behind.size()))});
+                     rest.first(std::min<std::uint64_t>(mark.length, rest.size()))});
     }
   }
   return out;
