@@ -443,40 +443,27 @@ Outcomes judge_entry(const Entry& entry, const Runs& runs) {
   return out;
 }
 
-const char* word(Verdict v) {
-  switch (v) {
-    case Verdict::kKilled:
-      return "killed";
-    case Verdict::kClean:
-      return "clean";
-    case Verdict::kMissed:
-      return "MISSED";
-    case Verdict::kFalseAlarm:
-      return "FALSE ALARM";
-    case Verdict::kSkipped:
-      return "skipped";
-    case Verdict::kBroken:
-      return "BROKEN";
-  }
-  return "BROKEN";
-}
+struct VerdictWords {
+  const char* shown;
+  const char* in_json;
+};
 
-const char* json_word(Verdict v) {
+VerdictWords words(Verdict v) {
   switch (v) {
     case Verdict::kKilled:
-      return "killed";
+      return {"killed", "killed"};
     case Verdict::kClean:
-      return "clean";
+      return {"clean", "clean"};
     case Verdict::kMissed:
-      return "missed";
+      return {"MISSED", "missed"};
     case Verdict::kFalseAlarm:
-      return "false-alarm";
+      return {"FALSE ALARM", "false-alarm"};
     case Verdict::kSkipped:
-      return "skipped";
+      return {"skipped", "skipped"};
     case Verdict::kBroken:
-      return "broken";
+      break;
   }
-  return "broken";
+  return {"BROKEN", "broken"};
 }
 
 // A file with a line of JSON about this host, and one about each program as soon as it is judged,
@@ -507,7 +494,7 @@ class VerdictLines {
                                    {"name", e.name},
                                    {"mutant", e.mutant},
                                    {"command", e.command},
-                                   {"verdict", json_word(o.verdict)},
+                                   {"verdict", words(o.verdict).in_json},
                                    {"seconds", std::round(time.count() * 1000) / 1000}};
     if (!o.text.empty()) line["text"] = json_text(o.text);
     write(line);
@@ -731,7 +718,7 @@ int selftest(const SelftestCommand& c) {
     add_proofs(e, o.verdict, proofs);
     const bool right = o.verdict == Verdict::kKilled || o.verdict == Verdict::kClean;
     if (right && !c.verbose) continue;
-    fmt::print("{:<11} {:<44} {}\n", word(o.verdict), e.name, expectation(e));
+    fmt::print("{:<11} {:<44} {}\n", words(o.verdict).shown, e.name, expectation(e));
     if (!o.text.empty()) {
       fmt::print("            {}\n", escape(o.text, Escape::kTerminal));
     }

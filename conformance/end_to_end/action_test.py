@@ -133,8 +133,7 @@ class Runner:
             return file.read()
 
 
-@unittest.skipIf(yaml is None, "needs python3-yaml")
-class ActionTest(unittest.TestCase):
+class WithRelease(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -142,6 +141,12 @@ class ActionTest(unittest.TestCase):
         self.release = os.path.join(self.folder, "release")
         os.mkdir(self.release)
         self.archive = make_release(self.release)
+
+
+@unittest.skipIf(yaml is None, "needs python3-yaml")
+class ActionTest(WithRelease):
+    def setUp(self):
+        super().setUp()
         with open(os.path.join(SOURCE, "action.yml"), encoding="utf-8") as file:
             self.action = yaml.safe_load(file)
 
@@ -335,15 +340,7 @@ class Component:
 
 
 @unittest.skipIf(yaml is None, "needs python3-yaml")
-class ComponentTest(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        self.release = os.path.join(self.folder, "release")
-        os.mkdir(self.release)
-        self.archive = make_release(self.release)
-
+class ComponentTest(WithRelease):
     def component(self, command, **inputs):
         inputs = {"url": "file://" + self.release, "version": VERSION, "image": "sdk", "out": "reports",
                   "options": "--only 'pctx.*'"} | inputs

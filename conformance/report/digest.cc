@@ -3,6 +3,10 @@
 #include <sha256.h>
 #include <sys/types.h>
 
+#include <span>
+
+#include "conformance/text/json_text.h"
+
 namespace ctxconf::conformance {
 
 Digest sha256(std::string_view text) {
@@ -12,6 +16,10 @@ Digest sha256(std::string_view text) {
   Digest out{};
   SHA256_Final(out.data(), &context);
   return out;
+}
+
+std::string hex(const Digest& digest, std::size_t size) {
+  return hex(std::as_bytes(std::span(digest)).first(size));
 }
 
 std::string policy_hash(std::string_view text) {

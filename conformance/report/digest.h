@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,6 +11,9 @@ namespace ctxconf::conformance {
 
 using Digest = std::array<std::uint8_t, 32>;
 Digest sha256(std::string_view text);
+
+// The first `size` bytes, two digits each.
+std::string hex(const Digest& digest, std::size_t size);
 
 // "sha256-" and base64, as a Content-Security-Policy names a script or style.
 std::string policy_hash(std::string_view text);

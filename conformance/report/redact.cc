@@ -126,10 +126,7 @@ class Redactor {
 
   std::string hash(std::string_view text) const {
     if (text.empty()) return {};
-    const Digest digest = sha256(std::string(key_).append(text));
-    std::string out = "redacted-";
-    for (std::size_t i = 0; i < 6; ++i) out += fmt::format("{:02x}", digest[i]);
-    return out;
+    return "redacted-" + hex(sha256(std::string(key_).append(text)), 6);
   }
 
   void words(std::vector<std::string>& words) const {

@@ -195,7 +195,7 @@ RunResult base() {
                .available = false,
                .detail = "ioctl: Inappropriate ioctl for device",
                .remedy = "Linux 6.11"}};
-  run.source = {.root = "/work/shop", .program = "app", .expectations = ""};
+  run.source = {.root = "/home/me/shop", .program = "app", .expectations = ""};
   run.target_ending = "exited 3";
   run.target_ended = {.how = TargetEnd::How::kExited, .number = 3};
   run.again = "ctxconf wrap --for=3s -- ./app --only";
@@ -229,7 +229,7 @@ RunResult ordinary_run() {
                                .module = "/opt/shop/checkout",
                                .offset = 0x1234},
                               {.function = "publish_update",
-                               .source_file = "/work/shop/src/process ctx.rs",
+                               .source_file = "/home/me/shop/src/process ctx.rs",
                                .source_line = 118,
                                .module = "/opt/shop/checkout",
                                .offset = 0x5678,

@@ -118,6 +118,13 @@ Place place_of(const CodeFrame& frame) {
   return {frame.path, std::min(frame.source_line, kMostLines)};
 }
 
+// The innermost one in the repository, or nullptr.
+const CodeFrame* frame_in_source(const Finding& finding) {
+  const auto at = std::ranges::find_if(
+      finding.code, [](const CodeFrame& frame) { return is_usable(frame.path); });
+  return at == finding.code.end() ? nullptr : &*at;
+}
+
 json location_of_frame(const CodeFrame& frame) {
   json out = json::object();
   if (const Place place = place_of(frame); !place.path.empty()) {
@@ -270,9 +277,7 @@ class SarifLog {
   // The first that is known: the line, the executable, the program, the expectations file below the
   // source root; the executable elsewhere.
   Place place_of_finding(const Finding& finding) const {
-    for (const CodeFrame& frame : finding.code) {
-      if (Place place = place_of(frame); !place.path.empty()) return place;
-    }
+    if (const CodeFrame* const frame = frame_in_source(finding)) return place_of(*frame);
     const auto image = images_.find(finding.image);
     return of_image(image == images_.end() ? nullptr : image->second);
   }
@@ -327,10 +332,7 @@ class SarifLog {
   // Neither line nor process, so that it is the same in the next run.
   static std::string fingerprint_of(std::string_view id, const Place& place,
                                     std::string_view what) {
-    const Digest digest = sha256(fmt::format("{}\n{}\n{}", id, place.path, what));
-    std::string out;
-    for (std::size_t i = 0; i < 16; ++i) out += fmt::format("{:02x}", digest[i]);
-    return out;
+    return hex(sha256(fmt::format("{}\n{}\n{}", id, place.path, what)), 16);
   }
 
   void requirement(const RequirementResult& result) {
@@ -376,8 +378,6 @@ class SarifLog {
     const bool is_expected =
         result.expected == Expected::kAsExpected && finding.outcome == result.outcome;
     const CodeFrame* const frame = finding.code.empty() ? nullptr : &finding.code.front();
-    const auto named = std::ranges::find_if(
-        finding.code, [](const CodeFrame& one) { return is_usable(one.path); });
     std::string text(or_else(finding.saw, "No finding says what was seen."));
     if (finding.outcome == Outcome::kCrash || finding.outcome == Outcome::kTimeout) {
       text = fmt::format("{}: {}", to_string(finding.outcome), text);
@@ -393,7 +393,8 @@ class SarifLog {
     }
     out["occurrenceCount"] = 1;
     if (frame != nullptr) {
-      if (json names = logical(named == finding.code.end() ? *frame : *named); !names.empty()) {
+      const CodeFrame* const named = frame_in_source(finding);
+      if (json names = logical(named != nullptr ? *named : *frame); !names.empty()) {
         if (!out.contains("locations")) out["locations"] = json::array({json::object()});
         out["locations"][0]["logicalLocations"] = std::move(names);
       }

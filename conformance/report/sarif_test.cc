@@ -66,7 +66,7 @@ TEST(Sarif, AResultIsAtTheInnermostLineInTheRepository) {
   ASSERT_EQ(frames.size(), 2U);
   EXPECT_EQ(function_at(frames[0].at("location")), "core::sync::atomic::AtomicU32::store");
   EXPECT_EQ(sarif_of(ordinary_run()).at("originalUriBaseIds").at("SRCROOT").at("uri"),
-            "file:///work/shop/");
+            "file:///home/me/shop/");
 }
 
 TEST(Sarif, WithoutALineAResultIsAtAFile) {
