@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <optional>
 #include <string>
 
 namespace {
@@ -223,6 +225,23 @@ void store_vector(Words* w) {
                    : "v0", "v1", "memory");
 }
 
+// Of 32 bytes or more.
+bool has_scalable_vectors() {
+  return (getauxval(AT_HWCAP) & HWCAP_SVE) != 0 &&
+         (prctl(PR_SVE_GET_VL) & PR_SVE_VL_LEN_MASK) >= 32;
+}
+
+// How many bytes it stores is in the predicate, not in the instruction.
+void store_scalable_vector(Words* w, int all) {
+  const unsigned long values[4] = {1, 2, 3, 4};
+  __asm__ volatile(
+      ".arch_extension sve\n\tptrue p0.d, vl4\n\tld1d {z0.d}, p0/z, [%0]\n\t"
+      "cbnz %w2, 1f\n\tptrue p0.d, vl2\n\t1: st1d {z0.d}, p0, [%1]"
+      :
+      : "r"(values), "r"(w), "r"(all)
+      : "v0", "p0", "memory");
+}
+
 void add_exclusively(Words* at) {
   unsigned long value = 0;
   unsigned failed = 0;
@@ -281,6 +300,40 @@ int store_between_own_traps(Words* w) {
 #endif
 }
 
+// With instructions that only this processor has. Returns the exit code; nothing if `how` names
+// another way.
+std::optional<int> store_natively(const std::string& how, Words* w) {
+#if defined(__x86_64__)
+  if (how == "rep") {
+    store_with_rep(w);
+    return 0;
+  }
+  if (how == "failed-exchange") {
+    fail_to_exchange(w);
+    return 0;
+  }
+#else
+  if (how == "scalable-vector") {
+    if (!has_scalable_vectors()) return 77;
+    store_scalable_vector(w, 0);
+    store_scalable_vector(w, 1);
+    return 0;
+  }
+  if (how == "exclusive") {
+    for (int i = 0; i < 3; ++i) add_exclusively(&w[1]);
+    fail_to_exchange_exclusively(&w[2]);
+    add_exclusively(&w[4]);
+    return w[1] == 3 && w[4] == 1 ? 0 : 1;
+  }
+  if (how == "locked") {
+    w[5] = 1;
+    lock(&w[5]);
+    return 0;
+  }
+#endif
+  return std::nullopt;
+}
+
 // Announces 32 bytes with a prctl that names them, then stores to them in one way.
 int stores(const std::string& how) {
   void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -319,21 +372,7 @@ int stores(const std::string& how) {
   }
   if (how == "byte") *reinterpret_cast<volatile char*>(&w[2]) = 1;
   if (how == "beside") w[4] = 1;
-#if defined(__x86_64__)
-  if (how == "rep") store_with_rep(w);
-  if (how == "failed-exchange") fail_to_exchange(w);
-#else
-  if (how == "exclusive") {
-    for (int i = 0; i < 3; ++i) add_exclusively(&w[1]);
-    fail_to_exchange_exclusively(&w[2]);
-    add_exclusively(&w[4]);
-    return w[1] == 3 && w[4] == 1 ? 0 : 1;
-  }
-  if (how == "locked") {
-    w[5] = 1;
-    lock(&w[5]);
-  }
-#endif
+  if (const auto code = store_natively(how, w)) return *code;
   if (how == "memcpy") {
     const unsigned long bytes[4] = {1, 2, 3, 4};
     memcpy(page, bytes, sizeof bytes);

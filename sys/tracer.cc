@@ -214,6 +214,30 @@ bool shares_memory_with_maker(pid_t maker_tid) {
   return (flags & CLONE_VM) != 0;
 }
 
+using WordValues = std::array<std::uint64_t, std::tuple_size_v<WatchedWords>>;
+
+// Of a stopped thread; 0 where nothing is mapped.
+WordValues values_of(pid_t tid, const WatchedWords& words) {
+  const ProcessAccess access(tid);
+  WordValues out{};
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    errno = 0;
+    const auto value =
+        static_cast<std::uint64_t>(ptrace(PTRACE_PEEKDATA, tid, words[i].raw(), nullptr));
+    if (errno == 0) out[i] = value;
+  }
+  return out;
+}
+
+// Bit i: word i.
+std::uint8_t changed_words(const WordValues& before, const WordValues& after) {
+  std::uint8_t out = 0;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (before[i] != after[i]) out = static_cast<std::uint8_t>(out | 1U << i);
+  }
+  return out;
+}
+
 struct StepEnd {
   arch::StepTrap trap;
   std::uint64_t pc;
@@ -372,6 +396,9 @@ struct Tracer::State {
     // the store with its watchpoints disabled.
     std::uint8_t to_touch = 0;
     std::uint64_t store_at = 0;  // the address of that store; 0: the thread has stopped since
+    WatchedWords watches{};      // of the latest watch
+    // What they held before a store that may touch more of them than the trap told.
+    std::optional<WordValues> before_store;
     void touch(std::uint8_t words, std::uint64_t store) {
       to_touch = static_cast<std::uint8_t>(to_touch | words);
       store_at = store;
@@ -444,6 +471,7 @@ struct Tracer::State {
   void dispatch(pid_t pid, int status);
   void stopped(pid_t tid, Task& task, int status);
   using Attempt = std::optional<arch::ExclusiveAttempt>;
+  void stepped_over(pid_t tid, Task& task, const Attempt& attempt);
   bool trapped(pid_t tid, Task& task, const Attempt& ended);
   bool begin_attempt(pid_t tid, Task& task, const Attempt& attempt);
   bool reached_breakpoint(pid_t tid, Task& task, const siginfo_t& info, const Attempt& ended);
@@ -619,20 +647,28 @@ void Tracer::State::dispatch(pid_t pid, int status) {
   stopped(pid, task, status);
 }
 
-void Tracer::State::stopped(pid_t tid, Task& task, int status) {
-  const int signo = WSTOPSIG(status);
-  const auto attempt = std::exchange(task.attempt, std::nullopt);
-  const bool attempt_is_over = std::exchange(task.attempt_is_over, false);
+// Of a thread that ran with its watchpoints disabled: enables them, and notes what it touched.
+void Tracer::State::stepped_over(pid_t tid, Task& task, const Attempt& attempt) {
   if (attempt) {
     arch::clear_breakpoints(tid);
     if (task.armed) arch::enable_watches(tid);
     if (task.armed) task.touch(arch::result_of(tid, *attempt).words, 0);
   } else if (const auto store = std::exchange(task.store_at, 0); store != 0) {
     if (task.armed) arch::enable_watches(tid);
-    // Another event came first: the store has not happened yet, and traps again.
+    const auto before = std::exchange(task.before_store, std::nullopt);
     const auto registers = call_registers(tid);
+    // Another event came first: the store has not happened yet, and traps again.
     if (registers && registers->pc == store) task.to_touch = 0;
+    // `cpy` and `set` can be interrupted half-way.
+    if (before) task.touch(changed_words(*before, values_of(tid, task.watches)), 0);
   }
+}
+
+void Tracer::State::stopped(pid_t tid, Task& task, int status) {
+  const int signo = WSTOPSIG(status);
+  const auto attempt = std::exchange(task.attempt, std::nullopt);
+  const bool attempt_is_over = std::exchange(task.attempt_is_over, false);
+  stepped_over(tid, task, attempt);
   switch (event_of(status)) {
     case PTRACE_EVENT_STOP:
       task.in_group_stop = is_group_stop(status);
@@ -713,10 +749,9 @@ bool Tracer::State::trapped(pid_t tid, Task& task, const Attempt& ended) {
       }
       // If a step touches a watched word, one trap reports both.
       const bool stale = std::exchange(task.stale_hit, false);
-      const std::uint8_t words =
-          task.watched ? arch::take_touched(tid, info).value_or(0) : std::uint8_t{0};
-      const auto touched =
-          static_cast<std::uint8_t>((stale ? 0 : words) | std::exchange(task.to_touch, 0));
+      const auto hit = task.watched ? arch::take_touched(tid, info) : std::nullopt;
+      const auto touched = static_cast<std::uint8_t>((hit && !stale ? hit->words : 0) |
+                                                     std::exchange(task.to_touch, 0));
       if (task.stepping) {
         hand_out(task, Stepped{tid, task.process, touched, end->pc});
       } else if (touched != 0) {
@@ -732,8 +767,8 @@ bool Tracer::State::trapped(pid_t tid, Task& task, const Attempt& ended) {
   if (info.si_code != TRAP_HWBKPT || !task.watched) return false;
   const bool stale = std::exchange(task.stale_hit, false);
   // A program can forge such a signal: then no word is touched.
-  const auto words = arch::take_touched(tid, info);
-  if (!words) {
+  const auto hit = arch::take_touched(tid, info);
+  if (!hit) {
     // If traps come before the store, one may also be about words that are no longer watched.
     const bool is_late = stale || arch::native::kTrapsBeforeStore;
     if (is_late) restart(tid, task, 0);
@@ -745,14 +780,15 @@ bool Tracer::State::trapped(pid_t tid, Task& task, const Attempt& ended) {
         begin_attempt(tid, task, arch::attempt_to(tid, registers->pc))) {
       // After this trap the store fails, and the breakpoint after it tells so.
     } else if (registers && arch::disable_watches(tid)) {
-      task.touch(*words, registers->pc);
+      task.touch(hit->words, registers->pc);
+      if (!hit->in_full) task.before_store = values_of(tid, task.watches);
     }
     restart(tid, task, 0);
     return true;
   }
   // si_addr is the program counter.
-  hand_out(task,
-           WatchpointHit{tid, task.process, *words, reinterpret_cast<std::uint64_t>(info.si_addr)});
+  hand_out(task, WatchpointHit{tid, task.process, hit->words,
+                               reinterpret_cast<std::uint64_t>(info.si_addr)});
   return true;
 }
 
@@ -931,6 +967,7 @@ void Tracer::State::execed(pid_t pid, Task& task, int status) {
   task.stale_hit = false;
   task.to_touch = 0;
   task.store_at = 0;
+  task.before_store.reset();
   task.long_attempts = 0;
   task.next_attempt = 0;
   hand_out(task, Execed{pid, message ? static_cast<pid_t>(*message) : pid});
@@ -1307,6 +1344,8 @@ Result<> Tracer::watch(pid_t tid, const WatchedWords& words) {
   if (it->second.watched && arch::take_touched(tid) != 0) it->second.stale_hit = true;
   it->second.to_touch = 0;
   it->second.store_at = 0;
+  it->second.before_store.reset();
+  it->second.watches = words;
   it->second.armed = false;
   if (arch::set_watches(tid, words)) {
     it->second.watched = true;

@@ -107,8 +107,8 @@ struct Interrupted {  // only after interrupt(); in a group stop, only when that
 struct WatchpointHit {
   pid_t tid = 0;
   pid_t process = 0;
-  // Bit i: the store touched word i; for 32 bytes that is bytes 8i to 8i+7. Of an instruction whose
-  // size is not in its code (SVE, `cpy`, `set`), aarch64 reports one word.
+  // Bit i: the store touched word i; for 32 bytes that is bytes 8i to 8i+7. Of an instruction of
+  // aarch64 whose size is not in its code (SVE, `cpy`, `set`): the store changed word i.
   std::uint8_t words = 0;
   std::uint64_t pc = 0;  // of the next instruction, or of the store itself: see is_under_way()
 };

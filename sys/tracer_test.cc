@@ -805,6 +805,21 @@ TEST_F(WatchTest, AFailedExchangeIsAStore) {
   EXPECT_THAT(words(), testing::ElementsAre(2));
 }
 #elif defined(__aarch64__)
+// The second stores what the first has stored, and more.
+TEST_F(WatchTest, AStoreOfUnknownSizeHitsWhatItChanges) {
+  for (const std::size_t steps : {0U, 5000U}) {
+    run_ = {};
+    steps_ = steps;
+    watch_stores("scalable-vector");
+    if (exit_code_ == 77) GTEST_SKIP() << "this processor has no SVE of 32 bytes";
+    EXPECT_EQ(exit_code_, 0);
+    const auto hit = steps == 0 ? words() : stepped_words();
+    ASSERT_THAT(hit, testing::SizeIs(2));
+    EXPECT_EQ(hit[0], 3);
+    EXPECT_EQ(hit[1] & 12, 12);
+  }
+}
+
 TEST_F(WatchTest, AnExclusiveStoreEndsAndIsOneHit) {
   watch_stores("exclusive");
   EXPECT_EQ(exit_code_, 0);

@@ -37,9 +37,10 @@ class InstructionDecoder {
   InstructionDecoder& operator=(const InstructionDecoder&) = delete;
 
   static constexpr std::size_t kLongest = 16;  // bytes of an instruction
-  // Bytes of a load-exclusive, and from the first to the last byte of it and its store-exclusive.
+  // Bytes of a load-exclusive, and of all instructions from it to its store-exclusive.
   static constexpr std::size_t kExclusive = sys::arch::aarch64::kInstructionLength;
-  static constexpr std::size_t kLongestAttempt = sys::arch::aarch64::kLongestAttempt * kExclusive;
+  static constexpr std::size_t kLongestAttemptBytes =
+      sys::arch::aarch64::kLongestAttempt * kExclusive;
 
   // The instruction at the start of `code`.
   Instruction decode(std::span<const std::byte> code, std::uint64_t pc) const;

@@ -161,7 +161,7 @@ bool StepRecorder::may_have_stored(pid_t tid, std::uint64_t from, std::uint64_t 
   add_barrier(tid, from, first.barrier);
   if (!first.loads_exclusively) return first.may_store;
   // Elsewhere, it has left the loop before the store.
-  if (to <= from + kSize || to - from > InstructionDecoder::kLongestAttempt ||
+  if (to <= from + kSize || to - from > InstructionDecoder::kLongestAttemptBytes ||
       !instructions_.at(tid, to - kSize).stores_exclusively) {
     return true;
   }

@@ -175,12 +175,12 @@ bool enable_watches(pid_t tid) { return set_controls(tid, aarch64::write_watch_c
 
 std::uint8_t take_touched(pid_t /*tid*/) { return 0; }
 
-std::optional<std::uint8_t> take_touched(pid_t tid, const siginfo_t& trap) {
+std::optional<Touched> take_touched(pid_t tid, const siginfo_t& trap) {
   if (trap.si_code != TRAP_HWBKPT) return std::nullopt;
   const auto now = watch_registers(tid);
   if (!now) return std::nullopt;
-  const auto reported =
-      aarch64::watched_word(*now, kWatches, reinterpret_cast<std::uintptr_t>(trap.si_addr));
+  const auto at = reinterpret_cast<std::uintptr_t>(trap.si_addr);
+  const auto reported = aarch64::watched_word(*now, kWatches, at);
   const auto r = registers(tid);
   const auto code = r ? code_at(tid, r->general.pc, 1) : std::vector<std::uint32_t>();
   const auto stored =
@@ -188,16 +188,19 @@ std::optional<std::uint8_t> take_touched(pid_t tid, const siginfo_t& trap) {
   // QEMU 7.2 traps at stores of two registers to the same page that are not aligned to 8, too.
   if (stored) {
     const auto words = aarch64::touched_words(*now, kWatches, *stored);
-    if (words != 0 || reported != 0) return words;
+    if (words != 0 || reported != 0) return Touched{words};
   }
-  return reported == 0 ? std::nullopt : std::optional(reported);
+  if (reported == 0) return std::nullopt;
+  if (stored || code.empty()) return Touched{reported};
+  // The address may be before the watched words.
+  return Touched{aarch64::touched_words(*now, kWatches, {at, 1}), /*in_full=*/false};
 }
 
 // No register tells it.
 bool may_be_due(pid_t /*tid*/) { return true; }
 
 std::optional<ExclusiveAttempt> attempt_from(pid_t tid, std::uint64_t pc) {
-  // Few instructions are, so mostly one is read.
+  // Most instructions are not load-exclusives, so one is read first.
   if (!aarch64::is_load_exclusive(code_at(tid, pc, 1))) return std::nullopt;
   return aarch64::attempt_from(pc, code_at(tid, pc, aarch64::kLongestAttempt));
 }

@@ -70,8 +70,8 @@ constexpr CallPair kArmNatives[] = {
     {kClockGettime64, kNumbers.clock_gettime},
 };
 
-// The most bytes that one instruction stores, with 2048-bit vectors.
-constexpr std::uint64_t kLongestStore = 256;
+// The most bytes that one instruction stores: four vectors of 2048 bits.
+constexpr std::uint64_t kLongestStore = 1024;
 constexpr std::uint64_t kWord = 8;
 
 // The processor ignores the highest byte of a program's address.

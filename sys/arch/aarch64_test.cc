@@ -105,7 +105,7 @@ TEST(Aarch64, KnowsTheWordOfAStore) {
   EXPECT_EQ(watched_word(r, 4, 0x1018), 0b1000U);
   EXPECT_EQ(watched_word(r, 4, 0xff8), 0b0001U) << "a pair that begins before the first word";
   EXPECT_EQ(watched_word(r, 4, 0x1020), 0U) << "after the last word";
-  EXPECT_EQ(watched_word(r, 4, 0xe00), 0U) << "no store is that long";
+  EXPECT_EQ(watched_word(r, 4, 0xb00), 0U) << "no store is that long";
   r.watches[3].address = 0x1000;
   EXPECT_EQ(watched_word(r, 4, 0x1000), 0b1001U) << "one word, watched twice";
 }

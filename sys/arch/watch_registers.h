@@ -28,9 +28,13 @@ bool enable_watches(pid_t tid);  // the ones that were set
 // Bit i: word i was touched, as the processor noted it; reading clears it. Always 0 on a processor
 // that notes nothing.
 std::uint8_t take_touched(pid_t tid);
-// The same for the trap at which the thread has stopped. Nothing: it is not about these words. 0:
-// it is, but its instruction stores to none of them, and would trap again.
-std::optional<std::uint8_t> take_touched(pid_t tid, const siginfo_t& trap);
+struct Touched {
+  std::uint8_t words = 0;
+  bool in_full = true;  // false: nothing tells how many bytes it stores, so there may be others
+};
+// The same for the trap at which the thread has stopped. Nothing: it is not about these words. No
+// words: it is, but its instruction stores to none of them, and would trap again.
+std::optional<Touched> take_touched(pid_t tid, const siginfo_t& trap);
 // Whether the trap of a store can still be pending.
 bool may_be_due(pid_t tid);
 

@@ -121,9 +121,9 @@ std::uint8_t take_touched(pid_t tid) {
   return words;
 }
 
-std::optional<std::uint8_t> take_touched(pid_t tid, const siginfo_t& /*trap*/) {
+std::optional<Touched> take_touched(pid_t tid, const siginfo_t& /*trap*/) {
   const std::uint8_t words = take_touched(tid);
-  return words == 0 ? std::nullopt : std::optional(words);
+  return words == 0 ? std::nullopt : std::optional(Touched{words});
 }
 
 bool may_be_due(pid_t tid) {
