@@ -68,6 +68,8 @@ std::string uri_of(std::string_view path) {
 }
 
 constexpr std::size_t kLongestUriPath = 4096;
+// GitHub refuses a report with a result that is at no file. The file need not exist.
+constexpr const char* kNoFile = "ctxconf";
 
 // Where a result is shown.
 struct Place {
@@ -253,20 +255,21 @@ class SarifLog {
     const std::string place =
         fmt::format("{} ({}), OTEP {} of {}, section {}, lines {} to {}", to_string(r.strength),
                     to_string(r.basis), r.otep, r.revision, r.anchor, r.lines[0], r.lines[1]);
+    // The number of an OTEP is that of its pull request.
+    const std::string url = fmt::format(
+        "https://github.com/open-telemetry/opentelemetry-specification/pull/{}", r.otep);
     json help = {
         {"text", literal(fmt::format("{}\nWhy: {}\nHow it is checked: {}\nWhere: {}.\n"
                                      "More: ctxconf explain {}",
                                      r.text, r.why, r.check, place, r.id))},
         {"markdown",
          literal(fmt::format("{}\n\n* **Why**: {}\n* **How it is checked**: {}\n* **Where**: {}\n"
-                             "* **More**: `ctxconf explain {}`\n",
-                             r.text, r.why, r.check, place, r.id))}};
+                             "* **More**: `ctxconf explain {}`, {}\n",
+                             r.text, r.why, r.check, place, r.id, url))}};
     const std::size_t index = rule(r.id, r.text, severity_in(r, run_.reading), std::move(help));
     json& out = rules_[index];
     out["fullDescription"] = {{"text", literal(fmt::format("{} {}", r.text, r.why))}};
-    // The number of an OTEP is that of its pull request.
-    out["helpUri"] = fmt::format(
-        "https://github.com/open-telemetry/opentelemetry-specification/pull/{}", r.otep);
+    out["helpUri"] = url;
     out["properties"]["tags"] = {fmt::format("OTEP {}", r.otep), to_string(r.role),
                                  to_string(r.strength)};
     return index;
@@ -313,18 +316,25 @@ class SarifLog {
       shown = "left out because this report is too long; see result.json";
     }
     // Readers would look for the mistake there.
-    if (!place.path.empty() && place.line == 0) {
+    if (place.path.empty()) {
+      shown += fmt::format("\nNo file of the program is known, so {} stands for it.", kNoFile);
+    } else if (place.line == 0) {
       shown += "\nNo line of code is known, so line 1 stands for the file.";
     }
+    std::string print = fingerprint_of(id, place, fingerprint);
     json result = {
         {"ruleId", id},
         {"ruleIndex", rule_index},
         {"level", level},
         {"message", {{"text", std::move(shown)}}},
-        {"partialFingerprints", {{"ctxconf/v1", fingerprint_of(id, place, fingerprint)}}}};
-    if (!place.path.empty()) {
-      result["locations"] = json::array({{{"physicalLocation", physical(place)}}});
+        {"locations",
+         json::array({{{"physicalLocation",
+                        physical(place.path.empty() ? Place{.path = kNoFile} : place)}}})}};
+    // GitHub makes its own where it finds the file.
+    if (place.path.empty() || place.path.starts_with('/')) {
+      result["partialFingerprints"]["primaryLocationLineHash"] = print + ":1";
     }
+    result["partialFingerprints"]["ctxconf/v1"] = std::move(print);
     results_.push_back(std::move(result));
     return results_.back();
   }
@@ -395,7 +405,6 @@ class SarifLog {
     if (frame != nullptr) {
       const CodeFrame* const named = frame_in_source(finding);
       if (json names = logical(named != nullptr ? *named : *frame); !names.empty()) {
-        if (!out.contains("locations")) out["locations"] = json::array({json::object()});
         out["locations"][0]["logicalLocations"] = std::move(names);
       }
     }

@@ -36,11 +36,11 @@ MODEL = {
     "help": {"text": TEXT, "markdown": TEXT},
     "configuration": {"level": LEVEL},
     "about rule": {"problem.severity": "error|warning|recommendation", "tags?": [WORD]},
-    "result": {"ruleId": WORD, "ruleIndex": INTEGER, "level": LEVEL, "message": "message", "locations?": ["location"],
+    "result": {"ruleId": WORD, "ruleIndex": INTEGER, "level": LEVEL, "message": "message", "locations": ["location"],
                "partialFingerprints": "fingerprints", "suppressions?": ["suppression"], "occurrenceCount?": INTEGER,
                "stacks?": ["stack"], "properties?": "about result"},
     "about result": {"outcome": "fail|warn|info|crash|timeout", "image": ".*", "level": ".*", "again?": ".*"},
-    "fingerprints": {"ctxconf/v1": HASH},
+    "fingerprints": {"ctxconf/v1": HASH, "primaryLocationLineHash?": HASH + ":1"},
     "suppression": {"kind": "external", "status": "accepted", "justification": WORD},
     "stack": {"frames": ["frame"]},
     "frame": {"location": "location"},
@@ -99,12 +99,10 @@ def check_sarif(where, log):
     assert len({rule["id"] for rule in rules}) == len(rules), f"{where}: two rules with one id"
     for result in run["results"]:
         assert rules[result["ruleIndex"]]["id"] == result["ruleId"], f"{where}: {result['ruleId']}"
-        for location in result.get("locations", []):
-            assert location, f"{where}: an empty location"
-            if "physicalLocation" in location:
-                artifact, region = (location["physicalLocation"][name] for name in ("artifactLocation", "region"))
-                assert artifact["uri"].startswith("file:") == ("uriBaseId" not in artifact), f"{where}: {artifact}"
-                assert region["startLine"] > 0, f"{where}: {region}"
+        location, = result["locations"]
+        artifact, region = (location["physicalLocation"][name] for name in ("artifactLocation", "region"))
+        assert artifact["uri"].startswith("file:") == ("uriBaseId" not in artifact), f"{where}: {artifact}"
+        assert region["startLine"] > 0, f"{where}: {region}"
     for text in texts_of(log):
         assert not re.search(r"\]\(", text), f"{where}: a link in {text:.300}"
         assert not re.search(r"(?<!\{)(\{\{)*\{(?!\{)", text), f"{where}: a placeholder in {text:.300}"

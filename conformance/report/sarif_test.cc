@@ -87,8 +87,9 @@ TEST(Sarif, WithoutALineAResultIsAtAFile) {
   run.source.reset();
   EXPECT_EQ(uri(), "file:///opt/shop/checkout");
   run.images.clear();
-  EXPECT_EQ(result_of(run, "pctx.header.version").at("locations").at(0).count("physicalLocation"),
-            0U);
+  EXPECT_EQ(uri(), "ctxconf") << "GitHub needs one";
+  EXPECT_EQ(result_of(run, "pctx.header.version").at("message").at("text"),
+            "version is 0\nNo file of the program is known, so ctxconf stands for it.");
 }
 
 TEST(Sarif, LevelsAreThoseOfTheOutcome) {
@@ -142,6 +143,25 @@ TEST(Sarif, ARunThatEndsBadlyHasAnError) {
   const json invocation = sarif_of(crashed).at("invocations").at(0);
   EXPECT_EQ(invocation.at("executionSuccessful"), false);
   EXPECT_EQ(invocation.at("toolExecutionNotifications").at(0).at("message").at("text"), "a bug");
+}
+
+TEST(Sarif, AResultAtAFileThatGitHubDoesNotFindHasItsFingerprint) {
+  RunResult run = ordinary_run();
+  const auto prints = [&] {
+    return result_of(run, "pctx.header.version").at("partialFingerprints");
+  };
+  EXPECT_FALSE(prints().contains("primaryLocationLineHash"));
+  run.results[0].findings[0].code.resize(1);
+  EXPECT_FALSE(prints().contains("primaryLocationLineHash"));
+  run.source.reset();
+  EXPECT_EQ(prints().at("primaryLocationLineHash"),
+            prints().at("ctxconf/v1").get<std::string>() + ":1");
+}
+
+TEST(Sarif, AHelpNamesItsOtep) {
+  const json rule = sarif_of(ordinary_run()).at("tool").at("driver").at("rules").at(0);
+  EXPECT_THAT(rule.at("help").at("markdown").get<std::string>(),
+              testing::HasSubstr(rule.at("helpUri").get<std::string>()));
 }
 
 TEST(Sarif, FingerprintsDependNeitherOnLinesNorOnProcesses) {
