@@ -77,7 +77,7 @@ class Runner:
         assert set(inputs) <= set(known), inputs
         self.values = {f"inputs.{name}": value for name, value in (known | inputs).items()}
         self.values |= {"github.action_repository": "example/ctxconf", "github.repository": "example/sdk",
-                        "github.server_url": "https://github.example"}
+                        "github.server_url": "https://github.example", "runner.arch": "X64"}
         self.environment = {}
         self.summary = os.path.join(folder, "summary")
         self.uploads = []
@@ -85,7 +85,7 @@ class Runner:
         self.failed = False
 
     def value(self, name):
-        if re.fullmatch(r"steps\.(install|judge)\.outputs\.(bin|exit-code|sarif)", name):
+        if re.fullmatch(r"steps\.(release|cache|install|judge)\.outputs\.(version|url|folder|key|cache-hit|bin|exit-code|sarif)", name):
             return self.values.get(name, "")
         return self.values[name]
 
@@ -96,18 +96,18 @@ class Runner:
         return re.sub(r"\$\{\{(.*?)\}\}", first, str(text))
 
     def holds(self, condition):
-        """Of the form always() && a != '' && b != ''; without always() a step runs if none has failed."""
+        """Of the form always() && a != 'b' && c != ''; without always() a step runs if none has failed."""
         parts = [part.strip() for part in condition.split("&&")] if condition else []
         always = "always()" in parts
-        names = [re.fullmatch(r"(\S+) != ''", part).group(1) for part in parts if part != "always()"]
-        return (always or not self.failed) and all(self.value(name) for name in names)
+        unequal = [re.fullmatch(r"(\S+) != '(.*)'", part).groups() for part in parts if part != "always()"]
+        return (always or not self.failed) and all(self.value(name) != other for name, other in unequal)
 
     def run(self):
         for number, step in enumerate(self.action["runs"]["steps"]):
             if not self.holds(step.get("if")):
                 continue
             if "uses" in step:
-                self.uploads.append({k: self.expanded(v) for k, v in step["with"].items()})
+                self.use(step["uses"], {k: self.expanded(v) for k, v in step["with"].items()})
                 continue
             outputs = os.path.join(self.folder, f"outputs-{number}")
             environment = os.environ | {k: self.expanded(v) for k, v in step["env"].items()} | {
@@ -127,6 +127,20 @@ class Runner:
                         key, _, value = line.rstrip("\n").partition("=")
                         self.values[f"steps.{step['id']}.outputs.{key}"] = value
         return self
+
+    def use(self, action, inputs):
+        if action.startswith("actions/upload-artifact@"):
+            self.uploads.append(inputs)
+            return
+        cached = os.path.join(self.folder, "cache-service", inputs["key"])
+        if action.startswith("actions/cache/save@"):
+            shutil.copytree(inputs["path"], cached)
+            return
+        assert action.startswith("actions/cache/restore@"), action
+        hit = os.path.exists(cached)
+        if hit:
+            shutil.copytree(cached, inputs["path"], dirs_exist_ok=True)
+        self.values["steps.cache.outputs.cache-hit"] = "true" if hit else ""
 
     def summary_text(self):
         with open(self.summary, encoding="utf-8") as file:
@@ -244,8 +258,21 @@ class ActionTest(WithRelease):
         self.assertNotIn("payload-size", job.output, "this is of the job before")
 
     def test_the_program_is_downloaded_once(self):
-        self.job(GOOD)
-        os.remove(self.archive)
+        """On a runner that stays, and on new ones by the cache."""
+        self.job(WRONG_SIZE)
+        os.rename(self.archive, self.archive + ".moved")
+        self.assertFalse(self.job(GOOD).failed)
+        tools, service = (os.path.join(self.folder, name) for name in ("cache", "cache-service"))
+        shutil.rmtree(tools)
+        self.assertFalse(self.job(GOOD).failed)
+        key, = os.listdir(service)
+        self.assertRegex(key, rf"^ctxconf-{VERSION}-X64-[0-9a-f]{{16}}$")
+        # A cache that has something else is of no use, and does no harm.
+        with open(os.path.join(service, key, NAME + ".tar.gz"), "ab") as file:
+            file.write(b"x")
+        shutil.rmtree(tools)
+        self.assertIn("cannot be read", self.job(GOOD).output)
+        os.rename(self.archive + ".moved", self.archive)
         self.assertFalse(self.job(GOOD).failed)
 
     def test_where_the_release_is(self):
