@@ -23,8 +23,9 @@ std::string plain(const fs::path& path) {
 }
 
 std::string without(const std::string& root, const std::string& path) {
-  if (root.empty() || !path.starts_with(root) || path.size() < root.size() + 2) return {};
-  return path[root.size()] == '/' ? path.substr(root.size() + 1) : std::string();
+  const std::size_t end = root == "/" ? 0 : root.size();
+  if (root.empty() || !path.starts_with(root) || path.size() < end + 2) return {};
+  return path[end] == '/' ? path.substr(end + 1) : std::string();
 }
 
 bool is_directory(const fs::path& path) {

@@ -98,13 +98,14 @@ class ReportsTest(unittest.TestCase):
         self.assertTrue(os.path.isabs(root) and root != frame["file"], frame)
         recording = os.path.join(self.out, "timeline.json")
         relative = os.path.relpath(root, self.folder) if os.path.isdir(root) else root
-        for roots in ((root,), (relative,), (SOURCE, root)):
+        for roots, uri in ((("/",), frame["file"][1:]), ((root,), header), ((relative,), header),
+                           ((SOURCE, root), header)):
             self.out = os.path.join(self.folder, "again")
             self.ctxconf("replay", "--out", self.out, *(f"--source-root={r}" for r in roots), recording)
             run = self.sarif()
             (replayed,) = run["results"]
             self.assertEqual(replayed["locations"][0]["physicalLocation"],
-                             {"artifactLocation": {"uri": header, "uriBaseId": "SRCROOT"},
+                             {"artifactLocation": {"uri": uri, "uriBaseId": "SRCROOT"},
                               "region": {"startLine": frame["line"]}})
         self.assertEqual(run["originalUriBaseIds"]["SRCROOT"]["uri"], f"file://{SOURCE}/")
         report = self.ctxconf("report", "--sarif", os.path.join(self.out, "result.json")).stdout
