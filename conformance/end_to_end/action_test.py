@@ -85,7 +85,8 @@ class Runner:
         self.failed = False
 
     def value(self, name):
-        if re.fullmatch(r"steps\.(release|cache|install|judge)\.outputs\.(version|url|folder|key|cache-hit|bin|exit-code|sarif)", name):
+        if re.fullmatch(r"steps\.(release\.outputs\.(version|url|folder|key)|cache\.outputs\.cache-hit|"
+                        r"install\.outputs\.bin|judge\.outputs\.(exit-code|sarif))", name):
             return self.values.get(name, "")
         return self.values[name]
 
