@@ -403,6 +403,11 @@ struct Tracer::State {
       to_touch = static_cast<std::uint8_t>(to_touch | words);
       store_at = store;
     }
+    void forget_store() {
+      to_touch = 0;
+      store_at = 0;
+      before_store.reset();
+    }
     // It runs through these instructions to a breakpoint after them, with its watchpoints
     // disabled.
     std::optional<arch::ExclusiveAttempt> attempt;
@@ -965,9 +970,7 @@ void Tracer::State::execed(pid_t pid, Task& task, int status) {
   task.watched = false;
   task.armed = false;
   task.stale_hit = false;
-  task.to_touch = 0;
-  task.store_at = 0;
-  task.before_store.reset();
+  task.forget_store();
   task.long_attempts = 0;
   task.next_attempt = 0;
   hand_out(task, Execed{pid, message ? static_cast<pid_t>(*message) : pid});
@@ -1342,9 +1345,7 @@ Result<> Tracer::watch(pid_t tid, const WatchedWords& words) {
   }
   // The trap of a store can still be pending after this stop.
   if (it->second.watched && arch::take_touched(tid) != 0) it->second.stale_hit = true;
-  it->second.to_touch = 0;
-  it->second.store_at = 0;
-  it->second.before_store.reset();
+  it->second.forget_store();
   it->second.watches = words;
   it->second.armed = false;
   if (arch::set_watches(tid, words)) {
